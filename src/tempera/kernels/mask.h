@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "tempera/kernels/attention.h"
 
@@ -29,5 +30,35 @@ inline KeyRange visible_keys(const Mask& mask, const Shape& shape, int64_t b, in
   range.end = std::clamp<int64_t>(range.end, range.begin, shape.kv_rows);
   return range;
 }
+
+// The documents and the padding of one side's rows (queries or keys).
+struct RowLayout {
+  int64_t batch = 0;
+  int64_t rows = 0;
+  // Lengths of the documents of every sequence, which sum to rows (padding included); empty: one
+  // document each.
+  std::vector<std::vector<int64_t>> documents;
+  // The rows of every sequence that are not padding; empty: all.
+  std::vector<KeyRange> content;
+};
+
+// (batch, q_rows) each, as Mask takes them.
+struct VisibleRanges {
+  std::vector<int32_t> begin;
+  std::vector<int32_t> end;
+};
+
+// A query row sees the keys of its own document that are not padding; a row that is padding sees
+// nothing. Document d of the queries reads document d of the keys, so both sides have as many.
+// Throws tempera::Error where they do not fit together.
+VisibleRanges visible_ranges(const RowLayout& queries, const RowLayout& keys);
+// Self-attention.
+inline VisibleRanges visible_ranges(const RowLayout& rows) { return visible_ranges(rows, rows); }
+
+// n of every query row, (batch, q_rows): how many keys it can see, causality and window included.
+std::vector<int32_t> visible_counts(const Mask& mask, const Shape& shape);
+// log max(n, 1), for float and double.
+template <class R>
+std::vector<R> log_visible_counts(const Mask& mask, const Shape& shape);
 
 }  // namespace tempera::kernels
