@@ -1,28 +1,50 @@
 # Small functions that give every target the same warnings, sanitizers, precompiled header and linker.
 
+include(CheckLinkerFlag)
+
+# The sloppiness is what ccache asks for before it keeps objects that used a precompiled header.
 find_program(TEMPERA_CCACHE ccache)
 if(TEMPERA_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${TEMPERA_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${TEMPERA_CCACHE})
 endif()
-find_program(TEMPERA_MOLD mold)
-find_program(TEMPERA_LLD NAMES ld.lld ld.lld-16)
-if(TEMPERA_MOLD AND NOT TEMPERA_SANITIZE)
-  add_link_options(-fuse-ld=mold)
-elseif(TEMPERA_LLD AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  add_link_options(-fuse-ld=lld)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  # Without the time of writing in it, a precompiled header is the same bytes each time, and ccache knows it again.
+  add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
+else()
+  add_compile_options(-fpch-preprocess)
 endif()
 
-if(TEMPERA_SANITIZE)
-  add_compile_options(-fsanitize=${TEMPERA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
-  add_link_options(-fsanitize=${TEMPERA_SANITIZE})
-endif()
-if(TEMPERA_FUZZ)
-  add_compile_options(-fsanitize=fuzzer-no-link)
+# One setting for libraries and programs (CMake's own would be -fPIC here and -fPIE there): they share a precompiled
+# header, and gcc refuses one that was made with the other.
+add_compile_options(-fPIC)
+
+# The quickest linker that this compiler takes; sanitizers are linked by the ordinary one.
+if(NOT TEMPERA_SANITIZE)
+  check_linker_flag(CXX -fuse-ld=mold TEMPERA_HAS_MOLD)
+  check_linker_flag(CXX -fuse-ld=lld TEMPERA_HAS_LLD)
+  if(TEMPERA_HAS_MOLD)
+    add_link_options(-fuse-ld=mold)
+  elseif(TEMPERA_HAS_LLD)
+    add_link_options(-fuse-ld=lld)
+  endif()
 endif()
 
 add_library(tempera_warnings INTERFACE)
 target_compile_options(tempera_warnings INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wdouble-promotion $<$<BOOL:${TEMPERA_WERROR}>:-Werror>)
+
+if(TEMPERA_SANITIZE)
+  add_compile_options(-fsanitize=${TEMPERA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
+  add_link_options(-fsanitize=${TEMPERA_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # The instrumentation hides initialisations from gcc's flow analysis; the release build keeps the warning.
+    target_compile_options(tempera_warnings INTERFACE -Wno-maybe-uninitialized)
+  endif()
+endif()
+if(TEMPERA_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
 
 find_package(Threads REQUIRED)
 find_package(GTest REQUIRED)
@@ -30,23 +52,25 @@ find_package(GTest REQUIRED)
 if(TEMPERA_WITH_TORCH)
   if(NOT TEMPERA_TORCH)
     file(GLOB tempera_torch_found ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
-    list(GET tempera_torch_found 0 TEMPERA_TORCH)
+    list(POP_FRONT tempera_torch_found TEMPERA_TORCH)
   endif()
   if(NOT EXISTS ${TEMPERA_TORCH}/lib/libtorch_cpu.so)
     message(FATAL_ERROR "no libtorch under '${TEMPERA_TORCH}': run scripts/setup, or set TEMPERA_TORCH to the folder of the torch package")
   endif()
-  # By path and not through torch's CMake package: with a CUDA wheel that package demands a CUDA toolkit.
+  # By path and not through torch's CMake package: with a CUDA wheel that package demands a CUDA toolkit. Such a wheel's
+  # libraries also name CUDA libraries that the linker need not find.
   add_library(tempera_libtorch INTERFACE)
   target_include_directories(tempera_libtorch SYSTEM INTERFACE
     ${TEMPERA_TORCH}/include ${TEMPERA_TORCH}/include/torch/csrc/api/include)
   target_link_libraries(tempera_libtorch INTERFACE
     ${TEMPERA_TORCH}/lib/libtorch.so ${TEMPERA_TORCH}/lib/libtorch_cpu.so ${TEMPERA_TORCH}/lib/libc10.so)
-  target_link_options(tempera_libtorch INTERFACE -Wl,--no-as-needed)
+  target_link_options(tempera_libtorch INTERFACE -Wl,--no-as-needed -Wl,--allow-shlib-undefined)
 
-  # One precompiled torch/torch.h for every target that uses torch.
-  file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cc "")
+  # One precompiled torch/torch.h for every target that uses torch, made with the warnings of its users: -Wpedantic
+  # changes predefined macros, and gcc refuses a header that saw others.
+  file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/torch_pch.cc CONTENT "")
   add_library(tempera_torch_pch OBJECT ${CMAKE_BINARY_DIR}/torch_pch.cc)
-  target_link_libraries(tempera_torch_pch PRIVATE tempera_libtorch)
+  target_link_libraries(tempera_torch_pch PRIVATE tempera_libtorch tempera_warnings)
   target_precompile_headers(tempera_torch_pch PRIVATE <torch/torch.h>)
 endif()
 
@@ -75,6 +99,7 @@ function(tempera_library target)
 endfunction()
 
 # tempera_test(NAME [TORCH] SOURCES a_test.cc ... [DEPS lib ...] [LABELS ...]): a GoogleTest program, one ctest entry.
+# Labels with a meaning: isa (run again with every TEMPERA_ISA by make test-long), long (left out of make test).
 function(tempera_test target)
   cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPS;LABELS" ${ARGN})
   if(arg_TORCH AND NOT TEMPERA_WITH_TORCH)
