@@ -29,8 +29,8 @@ std::string concat(Parts&&... parts) {
 }  // namespace tempera
 
 // Throws tempera::Error with the parts joined as its message unless the condition holds.
-#define TEMPERA_CHECK(condition, ...)                            \
-  do {                                                           \
-    if (!(condition)) [[unlikely]]                               \
-      throw ::tempera::Error(::tempera::concat(__VA_ARGS__));    \
+#define TEMPERA_CHECK(condition, ...)                         \
+  do {                                                        \
+    if (!(condition)) [[unlikely]]                            \
+      throw ::tempera::Error(::tempera::concat(__VA_ARGS__)); \
   } while (false)

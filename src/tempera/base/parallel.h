@@ -33,8 +33,9 @@ class Parallel {
   virtual ~Parallel() = default;
   // How many workers run may use; worker indices are below it.
   virtual int workers() const = 0;
-  // Calls body(task, worker) once for every task in [0, tasks), in any order, and returns when all are done.
-  // A worker runs one task at a time, so that it can own scratch memory.
+  // Calls body(task, worker) once for every task in [0, tasks), in any order, and returns when all
+  // are done. A worker runs one task at a time, so that it can own scratch memory. When a task
+  // throws, tasks that have not begun may be left out, and the first exception comes out of run.
   virtual void run(int64_t tasks, FunctionRef<void(int64_t task, int worker)> body) = 0;
 };
 
@@ -47,7 +48,8 @@ class Serial final : public Parallel {
   }
 };
 
-// Threads of its own, for programs that have none (examples, tests).
+// Threads of its own, for programs that have none (examples, tests). One run at a time: a second
+// one from another thread, or from inside a task, throws Error.
 std::unique_ptr<Parallel> make_thread_pool(int workers);
 
 }  // namespace tempera
