@@ -2,17 +2,21 @@
 
 #include "tempera/kernels/attention.h"
 
-// The oracle: the formulas of attention.h written down in double precision, row by row, with every
-// feature. It has no limits on sizes, no threads and no workspace, and it is slow. All tests
-// compare with it, and double tensors are computed by it.
+// The oracle: the formulas of attention.h written down row by row, with every feature, for T =
+// double. It has no limits on sizes, no threads and no workspace, and it is slow. All tests compare
+// with it, and double tensors are computed by it. T = float is a yardstick: the error of this naive
+// arithmetic in single precision bounds that of the fast kernels.
 namespace tempera::kernels::reference {
 
-void forward(const AttentionParams<double>& params, const AttentionOutputs<double>& outputs);
+template <class T>
+void forward(const AttentionParams<T>& params, const AttentionOutputs<T>& outputs);
 
 // Computes the probabilities anew: gradients.out and gradients.lse are required as everywhere, but
 // not trusted.
-void backward(const AttentionParams<double>& params, const AttentionGradients<double>& gradients);
+template <class T>
+void backward(const AttentionParams<T>& params, const AttentionGradients<T>& gradients);
 
-void decode(const DecodeParams<double>& params, const AttentionOutputs<double>& outputs);
+template <class T>
+void decode(const DecodeParams<T>& params, const AttentionOutputs<T>& outputs);
 
 }  // namespace tempera::kernels::reference

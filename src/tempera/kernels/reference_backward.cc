@@ -8,7 +8,8 @@
 namespace tempera::kernels::reference {
 namespace {
 
-void clear(Rows<double> rows, const Extent& extent) {
+template <class T>
+void clear(Rows<T> rows, const Extent& extent) {
   if (!rows) return;
   // A dimension of stride 0 exists once, even when the shape says that it is empty.
   const int64_t batch = rows.batch == 0 ? 1 : extent.batch;
@@ -16,7 +17,7 @@ void clear(Rows<double> rows, const Extent& extent) {
   const int64_t count = rows.row == 0 ? 1 : extent.rows;
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t h = 0; h < heads; ++h)
-      for (int64_t r = 0; r < count; ++r) std::fill_n(rows.at(b, h, r), extent.size, 0.0);
+      for (int64_t r = 0; r < count; ++r) std::fill_n(rows.at(b, h, r), extent.size, T{0});
 }
 
 Extent one_number(Extent extent) {
@@ -24,16 +25,17 @@ Extent one_number(Extent extent) {
   return extent;
 }
 
-void clear(const ScaleGradient<double>& gradient, const Recipe<double>& recipe,
-           const Extent& extent) {
+template <class T>
+void clear(const ScaleGradient<T>& gradient, const Recipe<T>& recipe, const Extent& extent) {
   clear(gradient.rows, one_number(extent));
   clear(gradient.source, {extent.batch, extent.heads, extent.rows, recipe.size});
-  if (gradient.w) std::fill_n(gradient.w, extent.heads * recipe.size, 0.0);
-  for (double* numbers : {gradient.g, gradient.c, gradient.s})
-    if (numbers) std::fill_n(numbers, extent.heads, 0.0);
+  if (gradient.w) std::fill_n(gradient.w, extent.heads * recipe.size, T{0});
+  for (T* numbers : {gradient.g, gradient.c, gradient.s})
+    if (numbers) std::fill_n(numbers, extent.heads, T{0});
 }
 
-void clear(const AttentionParams<double>& p, const AttentionGradients<double>& gradients) {
+template <class T>
+void clear(const AttentionParams<T>& p, const AttentionGradients<T>& gradients) {
   const Shape& s = p.shape;
   clear(gradients.q, query_extent(s));
   clear(gradients.k, key_extent(s));
@@ -43,12 +45,13 @@ void clear(const AttentionParams<double>& p, const AttentionGradients<double>& g
   clear(gradients.v_scale, p.v_scale.recipe, value_extent(s));
   clear(gradients.bias, {s.batch, s.q_heads, s.q_rows, s.kv_rows});
   clear(gradients.post, one_number(query_extent(s)));
-  if (gradients.sinks) std::fill_n(gradients.sinks, s.q_heads, 0.0);
+  if (gradients.sinks) std::fill_n(gradients.sinks, s.q_heads, T{0});
 }
 
+template <class T>
 class Backward {
  public:
-  Backward(const AttentionParams<double>& params, const AttentionGradients<double>& gradients)
+  Backward(const AttentionParams<T>& params, const AttentionGradients<T>& gradients)
       : p_(params),
         gradients_(gradients),
         scales_(params),
@@ -72,21 +75,21 @@ class Backward {
 
  private:
   void add_row(int64_t b, int64_t h, int64_t i) {
-    const Row row = attend(p_, scales_, b, h, i);
+    const Row<T> row = attend(p_, scales_, b, h, i);
     if (row.keys.size() == 0) return;
-    const std::vector<double> d_probability = add_value_gradients(row, b, h, i);
+    const std::vector<T> d_probability = add_value_gradients(row, b, h, i);
     // The sink shares in the normalisation, and so takes part in the softmax's gradient.
-    double mean = 0;
+    T mean = 0;
     for (size_t at = 0; at < row.logit.size(); ++at)
       mean += row.probability[at] * row.beside_sink * d_probability[at];
     if (gradients_.sinks) gradients_.sinks[h] -= (1 - row.beside_sink) * mean;
 
-    const double d_lse = gradients_.d_lse ? *gradients_.d_lse.at(b, h, i) : 0;
-    double d_post = 0;
+    const T d_lse = gradients_.d_lse ? *gradients_.d_lse.at(b, h, i) : 0;
+    T d_post = 0;
     for (size_t at = 0; at < row.logit.size(); ++at) {
       if (row.probability[at] == 0) continue;  // its logit may be -inf, and 0 * inf is no 0
-      const double through_out = row.beside_sink * (d_probability[at] - mean);
-      const double d_logit = row.probability[at] * (through_out + d_lse);
+      const T through_out = row.beside_sink * (d_probability[at] - mean);
+      const T d_logit = row.probability[at] * (through_out + d_lse);
       d_post += d_logit * row.capped[at];
       add_logit_gradient(row, b, h, i, at, d_logit * row.post * row.cap_slope[at]);
     }
@@ -94,14 +97,14 @@ class Backward {
   }
 
   // out = sum_j keep_j * P_j * a_v[j] * v_j, P the probability beside the sink. Returns dP.
-  std::vector<double> add_value_gradients(const Row& row, int64_t b, int64_t h, int64_t i) {
-    const double* d_out = gradients_.d_out.at(b, h, i);
-    std::vector<double> d_probability;
+  std::vector<T> add_value_gradients(const Row<T>& row, int64_t b, int64_t h, int64_t i) {
+    const T* d_out = gradients_.d_out.at(b, h, i);
+    std::vector<T> d_probability;
     for (int64_t j = row.keys.begin; j < row.keys.end; ++j) {
       const auto at = static_cast<size_t>(j - row.keys.begin);
-      const double weight = row.probability[at] * row.beside_sink * row.keep[at];
-      const double a_v = scales_.v(b, row.kv_head, j);
-      const double product = dot(d_out, p_.v.at(b, row.kv_head, j), p_.shape.v_size);
+      const T weight = row.probability[at] * row.beside_sink * row.keep[at];
+      const T a_v = scales_.v(b, row.kv_head, j);
+      const T product = dot(d_out, p_.v.at(b, row.kv_head, j), p_.shape.v_size);
       d_probability.push_back(row.keep[at] * a_v * product);
       d_v_scale_(b, row.kv_head, j) += weight * product;
       if (gradients_.v)
@@ -111,31 +114,35 @@ class Backward {
   }
 
   // d: the gradient of scale * a_q * a_k * <q, k> + bias.
-  void add_logit_gradient(const Row& row, int64_t b, int64_t h, int64_t i, size_t at, double d) {
+  void add_logit_gradient(const Row<T>& row, int64_t b, int64_t h, int64_t i, size_t at, T d) {
     const int64_t j = row.keys.begin + static_cast<int64_t>(at);
-    const double a_q = scales_.q(b, h, i);
-    const double a_k = scales_.k(b, row.kv_head, j);
+    const T a_q = scales_.q(b, h, i);
+    const T a_k = scales_.k(b, row.kv_head, j);
     d_q_scale_(b, h, i) += d * p_.scale * a_k * row.dot[at];
     d_k_scale_(b, row.kv_head, j) += d * p_.scale * a_q * row.dot[at];
-    const double factor = d * p_.scale * a_q * a_k;
-    const double* q = p_.q.at(b, h, i);
-    const double* k = p_.k.at(b, row.kv_head, j);
+    const T factor = d * p_.scale * a_q * a_k;
+    const T* q = p_.q.at(b, h, i);
+    const T* k = p_.k.at(b, row.kv_head, j);
     if (gradients_.q) add(factor, k, gradients_.q.at(b, h, i), p_.shape.qk_size);
     if (gradients_.k) add(factor, q, gradients_.k.at(b, row.kv_head, j), p_.shape.qk_size);
     if (gradients_.bias) gradients_.bias.at(b, h, i)[j] += d;
   }
 
-  const AttentionParams<double>& p_;
-  const AttentionGradients<double>& gradients_;
-  const RowScales scales_;
-  RowNumbers d_q_scale_, d_k_scale_, d_v_scale_;
+  const AttentionParams<T>& p_;
+  const AttentionGradients<T>& gradients_;
+  const RowScales<T> scales_;
+  RowNumbers<T> d_q_scale_, d_k_scale_, d_v_scale_;
 };
 
 }  // namespace
 
-void backward(const AttentionParams<double>& params, const AttentionGradients<double>& gradients) {
+template <class T>
+void backward(const AttentionParams<T>& params, const AttentionGradients<T>& gradients) {
   validate(params, gradients);
   Backward(params, gradients).run();
 }
+
+template void backward(const AttentionParams<double>&, const AttentionGradients<double>&);
+template void backward(const AttentionParams<float>&, const AttentionGradients<float>&);
 
 }  // namespace tempera::kernels::reference

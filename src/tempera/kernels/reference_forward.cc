@@ -9,13 +9,14 @@
 namespace tempera::kernels::reference {
 namespace {
 
-void write_row(const AttentionParams<double>& p, const RowScales& scales, const Row& row,
-               const AttentionOutputs<double>& outputs, int64_t b, int64_t h, int64_t i) {
-  double* out = outputs.out.at(b, h, i);
-  std::fill_n(out, p.shape.v_size, 0.0);
+template <class T>
+void write_row(const AttentionParams<T>& p, const RowScales<T>& scales, const Row<T>& row,
+               const AttentionOutputs<T>& outputs, int64_t b, int64_t h, int64_t i) {
+  T* out = outputs.out.at(b, h, i);
+  std::fill_n(out, p.shape.v_size, T{0});
   for (int64_t j = row.keys.begin; j < row.keys.end; ++j) {
     const auto at = static_cast<size_t>(j - row.keys.begin);
-    const double weight = row.probability[at] * row.beside_sink * row.keep[at];
+    const T weight = row.probability[at] * row.beside_sink * row.keep[at];
     add(weight * scales.v(b, row.kv_head, j), p.v.at(b, row.kv_head, j), out, p.shape.v_size);
   }
   if (outputs.lse) *outputs.lse.at(b, h, i) = row.lse;
@@ -24,13 +25,14 @@ void write_row(const AttentionParams<double>& p, const RowScales& scales, const 
   if (outputs.head_max) outputs.head_max[h] = std::max(outputs.head_max[h], row.max);
 }
 
-void copy_rows(const DecodeParams<double>& params, Rows<const double> cache, int64_t size,
-               std::vector<double>& storage, Rows<const double>& copy) {
+template <class T>
+void copy_rows(const DecodeParams<T>& params, Rows<const T> cache, int64_t size,
+               std::vector<T>& storage, Rows<const T>& copy) {
   if (!cache) return;
   const Shape& shape = params.attention.shape;
-  storage.assign(static_cast<size_t>(shape.batch * shape.kv_heads * shape.kv_rows * size), 0.0);
-  const Rows<double> to{storage.data(), shape.kv_heads * shape.kv_rows * size, shape.kv_rows * size,
-                        size};
+  storage.assign(static_cast<size_t>(shape.batch * shape.kv_heads * shape.kv_rows * size), T{0});
+  const Rows<T> to{storage.data(), shape.kv_heads * shape.kv_rows * size, shape.kv_rows * size,
+                   size};
   for (int64_t b = 0; b < shape.batch; ++b)
     for (int64_t h = 0; h < shape.kv_heads; ++h)
       for (int64_t j = 0; j < params.lengths[b]; ++j) {
@@ -47,12 +49,13 @@ void copy_rows(const DecodeParams<double>& params, Rows<const double> cache, int
 
 }  // namespace
 
-void forward(const AttentionParams<double>& params, const AttentionOutputs<double>& outputs) {
+template <class T>
+void forward(const AttentionParams<T>& params, const AttentionOutputs<T>& outputs) {
   validate(params, outputs);
   const Shape& shape = params.shape;
-  const RowScales scales(params);
+  const RowScales<T> scales(params);
   if (outputs.head_max)
-    std::fill_n(outputs.head_max, shape.q_heads, -std::numeric_limits<double>::infinity());
+    std::fill_n(outputs.head_max, shape.q_heads, -std::numeric_limits<T>::infinity());
   for (int64_t b = 0; b < shape.batch; ++b)
     for (int64_t h = 0; h < shape.q_heads; ++h)
       for (int64_t i = 0; i < shape.q_rows; ++i)
@@ -60,11 +63,12 @@ void forward(const AttentionParams<double>& params, const AttentionOutputs<doubl
 }
 
 // The cache is copied out into plain rows, and lengths and positions become explicit key ranges.
-void decode(const DecodeParams<double>& params, const AttentionOutputs<double>& outputs) {
+template <class T>
+void decode(const DecodeParams<T>& params, const AttentionOutputs<T>& outputs) {
   validate(params, outputs);
-  AttentionParams<double> plain = params.attention;
+  AttentionParams<T> plain = params.attention;
   const Shape& shape = plain.shape;
-  std::vector<double> k, v, k_scale, v_scale;
+  std::vector<T> k, v, k_scale, v_scale;
   copy_rows(params, params.attention.k, shape.qk_size, k, plain.k);
   copy_rows(params, params.attention.v, shape.v_size, v, plain.v);
   copy_rows(params, params.attention.k_scale.rows, 1, k_scale, plain.k_scale.rows);
@@ -82,5 +86,10 @@ void decode(const DecodeParams<double>& params, const AttentionOutputs<double>& 
   plain.mask = Mask{.key_begin = begin.data(), .key_end = end.data()};
   forward(plain, outputs);
 }
+
+template void forward(const AttentionParams<double>&, const AttentionOutputs<double>&);
+template void forward(const AttentionParams<float>&, const AttentionOutputs<float>&);
+template void decode(const DecodeParams<double>&, const AttentionOutputs<double>&);
+template void decode(const DecodeParams<float>&, const AttentionOutputs<float>&);
 
 }  // namespace tempera::kernels::reference

@@ -11,22 +11,23 @@
 namespace tempera::kernels::reference {
 
 // One number a (batch, head, row) of an operand.
+template <class T>
 class RowNumbers {
  public:
   RowNumbers(int64_t batch, int64_t heads, int64_t rows)
       : heads_(heads), rows_(rows), values_(static_cast<size_t>(batch * heads * rows)) {}
 
-  double& operator()(int64_t b, int64_t h, int64_t r) {
+  T& operator()(int64_t b, int64_t h, int64_t r) {
     return values_[static_cast<size_t>((b * heads_ + h) * rows_ + r)];
   }
-  double operator()(int64_t b, int64_t h, int64_t r) const {
+  T operator()(int64_t b, int64_t h, int64_t r) const {
     return values_[static_cast<size_t>((b * heads_ + h) * rows_ + r)];
   }
 
  private:
   int64_t heads_;
   int64_t rows_;
-  std::vector<double> values_;
+  std::vector<T> values_;
 };
 
 // The dimensions of an operand's rows.
@@ -42,45 +43,51 @@ inline Extent key_extent(const Shape& s) { return {s.batch, s.kv_heads, s.kv_row
 inline Extent value_extent(const Shape& s) { return {s.batch, s.kv_heads, s.kv_rows, s.v_size}; }
 
 // The finished scale of every row; ones where there is none.
-RowNumbers evaluate(const Scale<double>& scale, const Extent& extent);
+template <class T>
+RowNumbers<T> evaluate(const Scale<T>& scale, const Extent& extent);
 
 // Adds what d_scale, the gradient of every row's finished scale, means for the parts of the scale.
 // A recipe that reads the operand itself adds to the operand's gradient.
-void add_scale_gradient(const Scale<double>& scale, const Extent& extent, const RowNumbers& d_scale,
-                        Rows<const double> operand, Rows<double> d_operand,
-                        const ScaleGradient<double>& gradient);
+template <class T>
+void add_scale_gradient(const Scale<T>& scale, const Extent& extent, const RowNumbers<T>& d_scale,
+                        Rows<const T> operand, Rows<T> d_operand, const ScaleGradient<T>& gradient);
 
+template <class T>
 struct RowScales {
-  explicit RowScales(const AttentionParams<double>& params)
+  explicit RowScales(const AttentionParams<T>& params)
       : q(evaluate(params.q_scale, query_extent(params.shape))),
         k(evaluate(params.k_scale, key_extent(params.shape))),
         v(evaluate(params.v_scale, value_extent(params.shape))) {}
 
-  RowNumbers q, k, v;
+  RowNumbers<T> q, k, v;
 };
 
 // One query row; the vectors have one entry a visible key.
+template <class T>
 struct Row {
   KeyRange keys;
   int64_t kv_head = 0;
-  double post = 1;
-  std::vector<double> dot;          // <q, k>
-  std::vector<double> capped;       // cap(scale * a_q * a_k * dot + bias)
-  std::vector<double> cap_slope;    // derivative of the cap there
-  std::vector<double> logit;        // capped * post
-  std::vector<double> probability;  // softmax without the sink
-  std::vector<double> keep;         // 0 where dropped, 1 / (1 - dropout) elsewhere
-  double lse = 0;
-  double max = 0;
-  double entropy = 0;
-  double beside_sink = 1;  // the share of the probability that the sink leaves to the keys
+  T post = 1;
+  std::vector<T> dot;          // <q, k>
+  std::vector<T> capped;       // cap(scale * a_q * a_k * dot + bias)
+  std::vector<T> cap_slope;    // derivative of the cap there
+  std::vector<T> logit;        // capped * post
+  std::vector<T> probability;  // softmax without the sink
+  std::vector<T> keep;         // 0 where dropped, 1 / (1 - dropout) elsewhere
+  T lse = 0;
+  T max = 0;
+  T entropy = 0;
+  T beside_sink = 1;  // the share of the probability that the sink leaves to the keys
 };
 
-Row attend(const AttentionParams<double>& params, const RowScales& scales, int64_t b, int64_t h,
-           int64_t i);
+template <class T>
+Row<T> attend(const AttentionParams<T>& params, const RowScales<T>& scales, int64_t b, int64_t h,
+              int64_t i);
 
-double dot(const double* x, const double* y, int64_t size);
+template <class T>
+T dot(const T* x, const T* y, int64_t size);
 // y += factor * x
-void add(double factor, const double* x, double* y, int64_t size);
+template <class T>
+void add(T factor, const T* x, T* y, int64_t size);
 
 }  // namespace tempera::kernels::reference
