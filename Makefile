@@ -1,0 +1,43 @@
+# make demo     train four methods on a built-in task and show which keeps its focus
+# make test     what tells you that this copy works
+.DEFAULT_GOAL := build
+.PHONY: demo build test test-long bench format lint clean setup setup-dev
+
+RELEASE := build/release
+
+setup:
+	@scripts/setup
+
+setup-dev:
+	@scripts/setup --dev
+
+# The program alone; the tests are built by make test.
+build: setup
+	@cmake --preset release >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
+	@cmake --build $(RELEASE) --target tempera
+	@ln -sfn release/src/tempera/cli/tempera build/tempera
+
+demo: build
+	@build/tempera compare
+
+test: setup
+	@scripts/test
+
+test-long: setup-dev
+	@scripts/test --long
+
+bench: build
+	@build/tempera bench attention
+
+format: setup-dev
+	@scripts/format
+
+lint: setup-dev
+	@cmake --preset clang >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
+	@cmake --build build/clang
+	@python3 tools/check_layers.py
+	@scripts/format --check
+	@scripts/lint
+
+clean:
+	rm -rf build

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Checks the rules that no compiler knows: who may include whom, and the form of files.
+
+    check_layers.py [ROOT]      prints one line a fault; exit 1 if there is any
+"""
+
+import pathlib
+import re
+import sys
+
+LOWER = {"base", "config", "io", "kernels", "ops", "temperature", "nn"}
+JOB = LOWER | {"plot"}
+
+# What the files of a layer may include, beside their own layer.
+ALLOWED = {
+    "base": set(),
+    "config": {"base"},
+    "io": {"base"},
+    "kernels": {"base"},
+    "plot": {"base"},
+    "ops": {"base", "config", "io", "kernels"},
+    "temperature": {"base", "config", "io", "kernels", "ops"},
+    "nn": LOWER - {"nn"},
+    "data": JOB,
+    "eval": JOB | {"data"},
+    "train": JOB | {"data", "eval"},
+    "generate": JOB,
+    "study": JOB | {"data", "eval", "train"},
+    "lens": JOB | {"generate"},
+    "serve": JOB | {"generate", "lens"},
+}
+ALLOWED["cli"] = set(ALLOWED)
+
+WITHOUT_TORCH = {"base", "config", "io", "kernels", "plot"}
+TORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
+INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^">]+)[">]')
+
+HEADERS = {".h", ".cuh"}
+SOURCES = HEADERS | {".cc", ".cu"}
+SIZED = SOURCES | {".py"}
+SIZED_FOLDERS = ("src", "examples", "bench", "tests", "tools", "python")
+LINES_WARNING, LINES_ERROR = 500, 550
+
+
+def include_faults(path, layer, lines):
+    for number, line in enumerate(lines, 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        quote, target = match.groups()
+        where = f"{path}:{number}"
+        if TORCH.match(target) and layer in WITHOUT_TORCH:
+            yield f"{where}: {target}: {layer} has no torch in it"
+        if target.startswith("tempera/"):
+            other = target.split("/")[1]
+            if other not in ALLOWED:
+                yield f"{where}: {target}: there is no layer {other}"
+            elif other != layer and other not in ALLOWED[layer]:
+                yield f"{where}: {target}: {layer} may not include {other}"
+        elif quote == '"' and (path.parent / target).exists():
+            yield f"{where}: {target}: write the path from src/, as in \"tempera/{layer}/...\""
+
+
+def source_faults(root):
+    source = root / "src" / "tempera"
+    for path in sorted(p for p in source.rglob("*") if p.suffix in SOURCES):
+        layer = path.relative_to(source).parts[0]
+        if layer not in ALLOWED:
+            yield f"{path}: there is no layer {layer} (tools/check_layers.py lists them)"
+            continue
+        lines = path.read_text(encoding="utf-8").splitlines()
+        yield from include_faults(path, layer, lines)
+        # Highway reads a file again for every instruction set; such a file toggles a guard of its own.
+        guards = ("#pragma once", "HWY_TARGET_TOGGLE")
+        if path.suffix in HEADERS and not any(guard in line for line in lines for guard in guards):
+            yield f"{path}: no #pragma once"
+
+
+def long_files(root):
+    for folder in SIZED_FOLDERS:
+        for path in sorted(p for p in (root / folder).rglob("*") if p.suffix in SIZED):
+            lines = len(path.read_text(encoding="utf-8").splitlines())
+            if lines > LINES_WARNING:
+                yield path, lines
+
+
+def main(arguments):
+    root = pathlib.Path(arguments[0]) if arguments else pathlib.Path(__file__).resolve().parents[1]
+    faults = list(source_faults(root))
+    for path, lines in long_files(root):
+        text = f"{path}: {lines} lines; split it by concern, {LINES_WARNING} are the limit"
+        if lines > LINES_ERROR:
+            faults.append(text)
+        else:
+            print(f"warning: {text}")
+    for fault in faults:
+        print(fault)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
