@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tempera/config/options.h"
+
+// The options that many verbs share, so that they have the same name, range and help everywhere. A
+// verb calls those that apply to it from its declare().
+namespace tempera::config {
+
+enum class Device { kAuto, kCpu, kCuda };
+enum class Dtype { kFloat32, kBfloat16 };
+
+void device_option(Options& options, Device& device);
+void dtype_option(Options& options, Dtype& dtype);
+void threads_option(Options& options, int64_t& threads);  // 0: one for each core
+void seed_option(Options& options, int64_t& seed);
+void out_option(Options& options, std::string& folder);
+void json_option(Options& options, bool& json);
+
+}  // namespace tempera::config
