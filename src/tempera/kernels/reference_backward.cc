@@ -20,14 +20,9 @@ void clear(Rows<T> rows, const Extent& extent) {
       for (int64_t r = 0; r < count; ++r) std::fill_n(rows.at(b, h, r), extent.size, T{0});
 }
 
-Extent one_number(Extent extent) {
-  extent.size = 1;
-  return extent;
-}
-
 template <class T>
 void clear(const ScaleGradient<T>& gradient, const Recipe<T>& recipe, const Extent& extent) {
-  clear(gradient.rows, one_number(extent));
+  clear(gradient.rows, {extent.batch, extent.heads, extent.rows, 1});
   clear(gradient.source, {extent.batch, extent.heads, extent.rows, recipe.size});
   if (gradient.w) std::fill_n(gradient.w, extent.heads * recipe.size, T{0});
   for (T* numbers : {gradient.g, gradient.c, gradient.s})
@@ -37,14 +32,14 @@ void clear(const ScaleGradient<T>& gradient, const Recipe<T>& recipe, const Exte
 template <class T>
 void clear(const AttentionParams<T>& p, const AttentionGradients<T>& gradients) {
   const Shape& s = p.shape;
-  clear(gradients.q, query_extent(s));
-  clear(gradients.k, key_extent(s));
-  clear(gradients.v, value_extent(s));
-  clear(gradients.q_scale, p.q_scale.recipe, query_extent(s));
-  clear(gradients.k_scale, p.k_scale.recipe, key_extent(s));
-  clear(gradients.v_scale, p.v_scale.recipe, value_extent(s));
+  clear(gradients.q, query_extent(s, s.qk_size));
+  clear(gradients.k, key_extent(s, s.qk_size));
+  clear(gradients.v, key_extent(s, s.v_size));
+  clear(gradients.q_scale, p.q_scale.recipe, query_extent(s, s.qk_size));
+  clear(gradients.k_scale, p.k_scale.recipe, key_extent(s, s.qk_size));
+  clear(gradients.v_scale, p.v_scale.recipe, key_extent(s, s.v_size));
   clear(gradients.bias, {s.batch, s.q_heads, s.q_rows, s.kv_rows});
-  clear(gradients.post, one_number(query_extent(s)));
+  clear(gradients.post, query_extent(s, 1));
   if (gradients.sinks) std::fill_n(gradients.sinks, s.q_heads, T{0});
 }
 
@@ -65,11 +60,11 @@ class Backward {
     for (int64_t b = 0; b < shape.batch; ++b)
       for (int64_t h = 0; h < shape.q_heads; ++h)
         for (int64_t i = 0; i < shape.q_rows; ++i) add_row(b, h, i);
-    add_scale_gradient(p_.q_scale, query_extent(shape), d_q_scale_, p_.q, gradients_.q,
-                       gradients_.q_scale);
-    add_scale_gradient(p_.k_scale, key_extent(shape), d_k_scale_, p_.k, gradients_.k,
+    add_scale_gradient(p_.q_scale, query_extent(shape, shape.qk_size), d_q_scale_, p_.q,
+                       gradients_.q, gradients_.q_scale);
+    add_scale_gradient(p_.k_scale, key_extent(shape, shape.qk_size), d_k_scale_, p_.k, gradients_.k,
                        gradients_.k_scale);
-    add_scale_gradient(p_.v_scale, value_extent(shape), d_v_scale_, p_.v, gradients_.v,
+    add_scale_gradient(p_.v_scale, key_extent(shape, shape.v_size), d_v_scale_, p_.v, gradients_.v,
                        gradients_.v_scale);
   }
 

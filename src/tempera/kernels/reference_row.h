@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tempera/kernels/attention.h"
+#include "tempera/kernels/extent.h"
 #include "tempera/kernels/mask.h"
 
 // What the forward and the backward pass of the reference share: the scales of the rows and one row
@@ -30,18 +31,6 @@ class RowNumbers {
   std::vector<T> values_;
 };
 
-// The dimensions of an operand's rows.
-struct Extent {
-  int64_t batch;
-  int64_t heads;
-  int64_t rows;
-  int64_t size;
-};
-
-inline Extent query_extent(const Shape& s) { return {s.batch, s.q_heads, s.q_rows, s.qk_size}; }
-inline Extent key_extent(const Shape& s) { return {s.batch, s.kv_heads, s.kv_rows, s.qk_size}; }
-inline Extent value_extent(const Shape& s) { return {s.batch, s.kv_heads, s.kv_rows, s.v_size}; }
-
 // The finished scale of every row; ones where there is none.
 template <class T>
 RowNumbers<T> evaluate(const Scale<T>& scale, const Extent& extent);
@@ -55,9 +44,9 @@ void add_scale_gradient(const Scale<T>& scale, const Extent& extent, const RowNu
 template <class T>
 struct RowScales {
   explicit RowScales(const AttentionParams<T>& params)
-      : q(evaluate(params.q_scale, query_extent(params.shape))),
-        k(evaluate(params.k_scale, key_extent(params.shape))),
-        v(evaluate(params.v_scale, value_extent(params.shape))) {}
+      : q(evaluate(params.q_scale, query_extent(params.shape, params.shape.qk_size))),
+        k(evaluate(params.k_scale, key_extent(params.shape, params.shape.qk_size))),
+        v(evaluate(params.v_scale, key_extent(params.shape, params.shape.v_size))) {}
 
   RowNumbers<T> q, k, v;
 };

@@ -6,22 +6,10 @@
 #include <type_traits>
 
 #include "tempera/base/error.h"
+#include "tempera/kernels/extent.h"
 
 namespace tempera::kernels {
 namespace {
-
-// Rows of an operand or of one of its gradients.
-struct Extent {
-  int64_t batch;
-  int64_t heads;
-  int64_t rows;
-  int64_t size;
-
-  bool empty() const { return batch == 0 || heads == 0 || rows == 0; }
-};
-
-Extent query_extent(const Shape& s, int64_t size) { return {s.batch, s.q_heads, s.q_rows, size}; }
-Extent key_extent(const Shape& s, int64_t size) { return {s.batch, s.kv_heads, s.kv_rows, size}; }
 
 template <class T>
 void check_size(const char* name, int64_t size) {
