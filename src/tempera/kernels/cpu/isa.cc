@@ -1,0 +1,62 @@
+#include "tempera/kernels/cpu/isa.h"
+
+#include "tempera/kernels/cpu/targets.h"
+// Highway's targets come after the choice above.
+#include <hwy/highway.h>
+
+#include <cstdlib>
+#include <mutex>
+
+#include "tempera/base/error.h"
+
+namespace tempera::kernels::cpu {
+namespace {
+
+struct Isa {
+  const char* name;
+  int64_t target;
+};
+
+// Best first, as Highway orders its targets.
+constexpr Isa kIsas[] = {{"avx512", HWY_AVX3}, {"avx2", HWY_AVX2}, {"baseline", HWY_STATIC_TARGET}};
+
+bool is_supported(const Isa& isa) { return (hwy::SupportedTargets() & isa.target) != 0; }
+
+const Isa& choose() {
+  const char* asked = std::getenv("TEMPERA_ISA");
+  for (const Isa& isa : kIsas) {
+    if (asked && *asked ? std::string(asked) == isa.name : is_supported(isa)) {
+      TEMPERA_CHECK(is_supported(isa), "TEMPERA_ISA=", asked,
+                    ": this machine does not have it; unset the variable to use the best it has");
+      return isa;
+    }
+  }
+  throw Error(concat("TEMPERA_ISA=", asked ? asked : "",
+                     ": not a name of an instruction set; expected baseline, avx2 or avx512"));
+}
+
+// Restricts Highway's dispatch to the chosen target, once a process.
+const Isa& selected() {
+  static const Isa& isa = []() -> const Isa& {
+    const Isa& chosen = choose();
+    hwy::SetSupportedTargetsForTest(chosen.target);
+    hwy::GetChosenTarget().Update(chosen.target);
+    return chosen;
+  }();
+  return isa;
+}
+
+}  // namespace
+
+std::vector<std::string> supported_isas() {
+  std::vector<std::string> names;
+  for (const Isa& isa : kIsas)
+    if (is_supported(isa)) names.emplace_back(isa.name);
+  return names;
+}
+
+std::string selected_isa() { return selected().name; }
+
+void select_isa() { selected(); }
+
+}  // namespace tempera::kernels::cpu
