@@ -44,9 +44,10 @@ struct Case {
   int64_t query_offset = 0;
   std::vector<std::vector<int64_t>>
       documents;  // of the queries, and of the keys unless those have their own
-  std::vector<std::vector<int64_t>> key_documents;  // cross-attention
-  std::vector<KeyRange> content;  // the rows that are not padding; self-attention: of both sides
-  ScaleCase q_scale, k_scale, v_scale;
+  std::vector<std::vector<int64_t>> key_documents = {};  // cross-attention
+  std::vector<KeyRange> content =
+      {};  // the rows that are not padding; self-attention: of both sides
+  ScaleCase q_scale = {}, k_scale = {}, v_scale = {};
   ScaleSigns signs = ScaleSigns::kUsual;
   BiasCase bias = BiasCase::kNone;
   double cap = 0;
@@ -60,7 +61,7 @@ struct Case {
   int64_t offset = 0;  // elements between an aligned address and the data
   WantedCase wanted = WantedCase::kAll;
   // Decoding: rows of the cache in use. shape.kv_rows is the capacity.
-  std::vector<int32_t> lengths;
+  std::vector<int32_t> lengths = {};
   int64_t block_size = 0;  // > 0: paged
 
   bool decodes() const { return !lengths.empty(); }

@@ -37,9 +37,9 @@ struct RowLayout {
   int64_t rows = 0;
   // Lengths of the documents of every sequence, which sum to rows (padding included); empty: one
   // document each.
-  std::vector<std::vector<int64_t>> documents;
+  std::vector<std::vector<int64_t>> documents = {};
   // The rows of every sequence that are not padding; empty: all.
-  std::vector<KeyRange> content;
+  std::vector<KeyRange> content = {};
 };
 
 // (batch, q_rows) each, as Mask takes them.
