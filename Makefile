@@ -3,18 +3,16 @@
 .DEFAULT_GOAL := build
 .PHONY: demo build test test-long bench format lint clean setup setup-dev
 
-RELEASE := build/release
-
 setup:
 	@scripts/setup
 
 setup-dev:
 	@scripts/setup --dev
 
-# The program alone; the tests are built by make test.
+# The program and the libraries; the tests are built by make test.
 build: setup
 	@cmake --preset release >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
-	@cmake --build $(RELEASE) --target tempera
+	@cmake --build build/release
 	@ln -sfn release/src/tempera/cli/tempera build/tempera
 
 demo: build
@@ -34,7 +32,7 @@ format: setup-dev
 
 lint: setup-dev
 	@cmake --preset clang >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
-	@cmake --build build/clang
+	@cmake --build build/clang --target all tests
 	@python3 tools/check_layers.py
 	@scripts/format --check
 	@scripts/lint

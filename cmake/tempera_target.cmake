@@ -98,14 +98,17 @@ function(tempera_library target)
   endif()
 endfunction()
 
-# tempera_test(NAME [TORCH] SOURCES a_test.cc ... [DEPS lib ...] [LABELS ...]): a GoogleTest program, one ctest entry.
+# tempera_test(NAME [TORCH] SOURCES a_test.cc ... [DEPS lib ...] [LABELS ...]): a GoogleTest program, one ctest entry, built
+# by the target "tests" and not by "all".
 # Labels with a meaning: isa (run again with every TEMPERA_ISA by make test-long), long (left out of make test).
+add_custom_target(tests)
 function(tempera_test target)
   cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPS;LABELS" ${ARGN})
   if(arg_TORCH AND NOT TEMPERA_WITH_TORCH)
     return()
   endif()
-  add_executable(${target} ${arg_SOURCES})
+  add_executable(${target} EXCLUDE_FROM_ALL ${arg_SOURCES})
+  add_dependencies(tests ${target})
   tempera_common(${target})
   target_link_libraries(${target} PRIVATE ${arg_DEPS} GTest::gtest GTest::gtest_main)
   if(arg_TORCH)
