@@ -129,7 +129,7 @@ Sources sources_of(Scan scan) {
 }
 
 // Declares until the names no longer change; then every argument can be read.
-Options settle(std::span<const std::string> arguments, Pass declare) {
+Options settle(std::span<const std::string> arguments, const Pass& declare) {
   constexpr int kMaxPasses = 8;
   Options options = declare(Sources{});
   for (int pass = 0; pass < kMaxPasses; ++pass) {
@@ -144,7 +144,7 @@ Options settle(std::span<const std::string> arguments, Pass declare) {
 
 }  // namespace
 
-CommandLine parse_command_line(std::span<const std::string> arguments, Pass declare) {
+CommandLine parse_command_line(std::span<const std::string> arguments, const Pass& declare) {
   using Action = CommandLine::Action;
   if (Scan(arguments, Options{}, /*strict=*/false).help) {
     // Help is for those whose command line is still wrong.

@@ -1,18 +1,18 @@
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "tempera/base/parallel.h"
 #include "tempera/config/options.h"
 #include "tempera/config/sources.h"
 
 namespace tempera::config {
 
 // Declares a verb's options over fresh settings.
-using Pass = FunctionRef<Options(const Sources&)>;
+using Pass = std::function<Options(const Sources&)>;
 
 // What a command line asks for.
 struct CommandLine {
@@ -26,7 +26,7 @@ struct CommandLine {
 // `--name=false`, positional arguments, `--` before arguments that begin with a dash, and the flags
 // every verb has: --config FILE, --dump-config, --help. The last of repeated flags wins. Throws
 // UsageError. Declaring is repeated until no new options appear (a method brings its own).
-CommandLine parse_command_line(std::span<const std::string> arguments, Pass declare);
+CommandLine parse_command_line(std::span<const std::string> arguments, const Pass& declare);
 
 // The help of a verb: usage, arguments, options with type, range and default.
 std::string help_text(std::string_view program, std::string_view verb, std::string_view summary,

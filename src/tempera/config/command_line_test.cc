@@ -1,0 +1,190 @@
+#include "tempera/config/command_line.h"
+
+#include <gtest/gtest.h>
+
+#include "tempera/base/error.h"
+#include "tempera/base/files.h"
+#include "tempera/config/settings.h"
+#include "tempera/config/testing_settings.h"
+
+namespace tempera::config {
+namespace {
+
+using Arguments = std::vector<std::string>;
+using Action = CommandLine::Action;
+
+template <class Settings>
+Options declare(const Sources& sources) {
+  Settings settings;
+  Options options(sources);
+  settings.declare(options);
+  return options;
+}
+
+CommandLine parse(const Arguments& arguments) {
+  return parse_command_line(arguments, declare<TestSettings>);
+}
+
+TestSettings load(const Arguments& arguments) {
+  const CommandLine line = parse(arguments);
+  EXPECT_EQ(line.action, Action::kRun);
+  return from_sources<TestSettings>(line.sources);
+}
+
+std::string message_of(const Arguments& arguments) {
+  try {
+    parse(arguments);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(CommandLine, SetsEveryKind) {
+  const TestSettings settings =
+      load({"m", "--fast", "--causal=false", "--steps", "5", "--learning-rate=0.5", "--note", "a b",
+            "--colour", "green", "--betas", "0.1,0.2", "--stop", "a,b", "--window", "3",
+            "--temperature.layers", "1,2"});
+  EXPECT_EQ(settings.model, "m");
+  EXPECT_TRUE(settings.fast);
+  EXPECT_FALSE(settings.causal);
+  EXPECT_EQ(settings.steps, 5);
+  EXPECT_EQ(settings.rate, 0.5);
+  EXPECT_EQ(settings.note, "a b");
+  EXPECT_EQ(settings.colour, Colour::kGreen);
+  EXPECT_EQ(settings.betas, (std::vector<double>{0.1, 0.2}));
+  EXPECT_EQ(settings.stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(settings.window, 3);
+  EXPECT_EQ(settings.resume, std::nullopt);
+  EXPECT_EQ(settings.temperature.layers, (std::vector<int64_t>{1, 2}));
+}
+
+TEST(CommandLine, PlacesAndDashes) {
+  EXPECT_EQ(load({"--model", "m"}).model, "m");
+  EXPECT_EQ(load({"--fast", "m"}).model, "m");
+  EXPECT_EQ(load({"--", "--fast"}).model, "--fast");
+  EXPECT_EQ(load({"-"}).model, "-");
+  EXPECT_EQ(load({"m", "--note=--steps"}).note, "--steps");
+  EXPECT_EQ(load({"m", "--note="}).note, "");
+  EXPECT_EQ(load({"m", "--note=a=b"}).note, "a=b");
+  EXPECT_EQ(load({"m", "--note", "- a"}).note, "- a");
+  EXPECT_EQ(load({"m", "--steps", "1", "--steps", "2"}).steps, 2);
+  EXPECT_EQ(message_of({"m", "--learning-rate", "-1"}),
+            "--learning-rate: -1.0 given, a number, above 0, up to 10, expected");
+}
+
+TEST(CommandLine, MethodOptionsAppear) {
+  const TestSettings settings =
+      load({"--temperature.keys", "m", "--temperature.g", "linear", "--temperature", "ssa"});
+  EXPECT_EQ(settings.temperature.method, "ssa");
+  EXPECT_EQ(settings.model, "m");
+  EXPECT_EQ(
+      settings.method_options,
+      (std::map<std::string, Value>{{"t", 1.0}, {"g", std::string("linear")}, {"keys", true}}));
+  EXPECT_EQ(load({"m", "--temperature", "focal"}).method_options.at("t"), Value(0.4));
+  EXPECT_EQ(message_of({"m", "--temperature", "focal", "--temperature.g", "linear"}),
+            "unknown option --temperature.g: it exists with --temperature ssa");
+  EXPECT_EQ(message_of({"m", "--temperature.t", "1"}),
+            "unknown option --temperature.t: it exists with --temperature focal, or with "
+            "--temperature ssa");
+}
+
+TEST(CommandLine, DefaultThenFileThenFlag) {
+  const TempFolder folder;
+  const std::string path = (folder.path() / "run.toml").string();
+  write_file(path, "model = 'file'\nsteps = 5\nnote = 'file'\ntemperature = 'focal'\n");
+  const TestSettings settings = load({"--config", path, "--note", "flag", "--temperature.t=3"});
+  EXPECT_EQ(settings.model, "file");
+  EXPECT_EQ(settings.steps, 5);
+  EXPECT_EQ(settings.note, "flag");
+  EXPECT_EQ(settings.rate, 3e-4);
+  EXPECT_EQ(settings.method_options.at("t"), Value(3.0));
+  // The alias in the file, the full name as flag, and the other way round.
+  EXPECT_EQ(load({"--config", path, "--temperature.method", "ssa"}).temperature.method, "ssa");
+  write_file(path, "[temperature]\nmethod = 'focal'\n");
+  EXPECT_EQ(load({"m", "--config=" + path, "--temperature", "ssa"}).temperature.method, "ssa");
+  write_file(path, "stpes = 5\n");
+  EXPECT_NE(message_of({"m", "--config", path}).find("did you mean 'steps'?"), std::string::npos);
+  EXPECT_NE(message_of({"m", "--config", path + "x"}).find("No such file"), std::string::npos);
+}
+
+TEST(CommandLine, DumpIsTheSameConfiguration) {
+  const TempFolder folder;
+  const std::string path = (folder.path() / "run.toml").string();
+  const Arguments arguments = {"m",       "--steps",       "5",       "--note",
+                               "q\"\\\n", "--temperature", "ssa",     "--temperature.g",
+                               "linear",  "--stop",        "a\\,b,c", "--colour",
+                               "green"};
+  Arguments with_dump = arguments;
+  with_dump.emplace_back("--dump-config");
+  const CommandLine line = parse(with_dump);
+  ASSERT_EQ(line.action, Action::kDumpConfig);
+  write_file(path, dump_toml(line.options));
+  EXPECT_EQ(load({"--config", path}), load(arguments));
+  EXPECT_EQ(parse({"--dump-config"}).action, Action::kDumpConfig) << "a missing MODEL is fine here";
+  EXPECT_THROW(parse({"--dump-config", "--stepz"}), UsageError);
+}
+
+TEST(CommandLine, WrongUsage) {
+  EXPECT_EQ(message_of({"m", "--stepz", "5"}), "unknown option --stepz; did you mean '--steps'?");
+  EXPECT_EQ(message_of({"m", "-x"}), "unknown option -x");
+  EXPECT_EQ(message_of({"m", "--dump-confg"}),
+            "unknown option --dump-confg; did you mean '--dump-config'?");
+  EXPECT_EQ(message_of({"m", "--steps"}),
+            "--steps needs a value (--steps=VALUE if it begins with a dash)");
+  EXPECT_EQ(message_of({"m", "--steps", "--fast"}),
+            "--steps needs a value (--steps=VALUE if it begins with a dash)");
+  EXPECT_EQ(message_of({}), "model is missing: the model's folder");
+  EXPECT_EQ(message_of({"m", "n"}), "unexpected argument 'n'");
+  EXPECT_EQ(message_of({"m", "--model", "n"}), "--model is given twice: once as 'm' by its place");
+  EXPECT_EQ(message_of({"m", "--fast=1"}), "--fast: \"1\" given, true or false expected");
+  EXPECT_EQ(message_of({"m", "--dump-config=yes"}), "--dump-config takes no value, 'yes' given");
+  EXPECT_EQ(message_of({"m", "--steps", "0"}),
+            "--steps: 0 given, an integer, 1 to 1000000000, expected");
+}
+
+TEST(CommandLine, PositionalLists) {
+  struct Settings {
+    std::optional<std::string> what;
+    std::vector<std::string> files;
+    void declare(Options& options) {
+      options.positional("what", what, choices({"attention", "train"}), "what to measure");
+      options.positional("files", files, "files");
+    }
+  };
+  const auto load_files = [](const Arguments& arguments) {
+    return from_sources<Settings>(parse_command_line(arguments, declare<Settings>).sources);
+  };
+  EXPECT_EQ(load_files({}).what, std::nullopt);
+  EXPECT_EQ(load_files({"train"}).what, "train");
+  EXPECT_EQ(load_files({"train", "a,b", "c\\"}).files, (std::vector<std::string>{"a,b", "c\\"}));
+  EXPECT_THROW(load_files({"trian"}), UsageError);
+}
+
+TEST(Help, ListsTypeRangeAndDefault) {
+  const CommandLine line = parse({"--help", "--temperature", "ssa"});
+  ASSERT_EQ(line.action, Action::kHelp);
+  const std::string text = help_text("tempera", "train", "trains a model", line.options);
+  for (const char* part :
+       {"Usage: tempera train [options] MODEL\ntrains a model\n", "--steps N",
+        "training steps [1 to 1000000000; default 1000]", "--colour red|green",
+        "[one of red, green; default red]", "--causal=false", "--temperature softmax|focal|ssa",
+        "--temperature.g sigmoid|linear", "--config FILE", "--betas X,X,...",
+        "[0 to 1; default 0.9,0.95]", "--window N"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  size_t start = 0;
+  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', start)) {
+    EXPECT_LE(end - start, 100U) << text.substr(start, end - start);
+    start = end + 1;
+  }
+}
+
+TEST(Help, IsThereForWrongCommandLines) {
+  EXPECT_EQ(parse({"--steps", "abc", "--help"}).action, Action::kHelp);
+  EXPECT_EQ(parse({"--stepz", "-h"}).action, Action::kHelp);
+  EXPECT_NE(parse({"-h", "--temperature", "nothing"}).options.find("steps"), nullptr);
+  EXPECT_EQ(load({"--", "--help"}).model, "--help");
+}
+
+}  // namespace
+}  // namespace tempera::config
