@@ -11,8 +11,8 @@ namespace tempera::kernels::reference {
 template <class T>
 void forward(const AttentionParams<T>& params, const AttentionOutputs<T>& outputs);
 
-// Computes the probabilities anew: gradients.out and gradients.lse are required as everywhere, but
-// not trusted.
+// Reads gradients.out as the fast kernels do, and computes the probabilities anew rather than from
+// gradients.lse.
 template <class T>
 void backward(const AttentionParams<T>& params, const AttentionGradients<T>& gradients);
 

@@ -73,10 +73,8 @@ class Backward {
     const Row<T> row = attend(p_, scales_, b, h, i);
     if (row.keys.size() == 0) return;
     const std::vector<T> d_probability = add_value_gradients(row, b, h, i);
-    // The sink shares in the normalisation, and so takes part in the softmax's gradient.
-    T mean = 0;
-    for (size_t at = 0; at < row.logit.size(); ++at)
-      mean += row.probability[at] * row.beside_sink * d_probability[at];
+    // The mean of d_probability, sink and dropout included.
+    const T mean = dot(gradients_.d_out.at(b, h, i), gradients_.out.at(b, h, i), p_.shape.v_size);
     if (gradients_.sinks) gradients_.sinks[h] -= (1 - row.beside_sink) * mean;
 
     const T d_lse = gradients_.d_lse ? *gradients_.d_lse.at(b, h, i) : 0;
