@@ -8,7 +8,7 @@
 #endif
 
 #include "tempera/kernels/cpu/gemm-inl.h"
-#include "tempera/kernels/cpu/logits-inl.h"
+#include "tempera/kernels/cpu/softmax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tempera::kernels::cpu::HWY_NAMESPACE {
@@ -20,11 +20,10 @@ class ForwardTask {
   ForwardTask(const AttentionParams<T>& params, const AttentionOutputs<T>& outputs,
               const ForwardScratch& scratch)
       : p_(params),
-        o_(outputs),
         w_(scratch),
+        softmax_(params, outputs, scratch.softmax),
         qk_stride_(packed_stride(params.shape.qk_size)),
-        v_stride_(packed_stride(params.shape.v_size)),
-        plain_(LogitRow::plain(params) && params.dropout <= 0 && !outputs.entropy) {}
+        v_stride_(packed_stride(params.shape.v_size)) {}
 
   // head_max: one number a query head of the group, lowered by the caller to -inf.
   void run(int64_t b, int64_t kv_head, int64_t split, int64_t splits, float* head_max) {
@@ -88,8 +87,8 @@ class ForwardTask {
         block(b, h, first, key, std::min(kForwardKeys, spans_.all.end - key));
     }
     for (int64_t r = 0; r < rows; ++r) {
-      *head_max = std::max(*head_max, w_.max[r]);
-      finish_row(b, h, first + r, r);
+      *head_max = std::max(*head_max, w_.softmax.max[r]);
+      softmax_.finish({b, h, first + r}, r);
     }
   }
 
@@ -101,144 +100,32 @@ class ForwardTask {
       pack_row(p_.q.at(b, h, first + r), p_.shape.qk_size,
                p_.q_scale.active() ? p_.scale * w_.q_scale.total[r] : p_.scale,
                w_.queries + r * qk_stride_);
-    std::fill_n(w_.out, rows * v_stride_, 0.0F);
-    std::fill_n(w_.max, rows, -kInfinity);
-    std::fill_n(w_.sum, rows * kAlign, 0.0F);
-    if (o_.entropy) std::fill_n(w_.entropy, rows * kAlign, 0.0F);
+    softmax_.start(rows);
   }
 
   void block(int64_t b, int64_t h, int64_t first, int64_t key, int64_t width) {
     const Strips strips = spans_.strips(key, width);
-    multiply_columns(
-        strips,
-        {w_.queries, qk_stride_, 1, w_.keys + key * p_.shape.qk_size, 0, w_.scores, kForwardKeys},
-        p_.shape.qk_size);
+    multiply_columns(strips,
+                     {w_.queries, qk_stride_, 1, w_.keys + key * p_.shape.qk_size, 0,
+                      w_.softmax.scores, kScoreStride},
+                     p_.shape.qk_size);
     for (const Strip& strip : strips.list()) {
       for (int64_t r = strip.row; r < strip.row + strip.rows; ++r) {
         const KeyRange span = spans_.row(r, key, width);
-        if (plain_) {
-          softmax_row(r, strip, span);
-        } else {
-          general_row(b, h, first + r, r, key, strip, span);
-        }
+        softmax_.block({b, h, first + r}, r, key, {strip.begin, strip.end}, span);
       }
     }
-    accumulate_rows(
-        strips,
-        {w_.scores, kForwardKeys, 1, w_.values + key * v_stride_, v_stride_, w_.out, v_stride_},
-        round_up(p_.shape.v_size, kLanes));
-  }
-
-  // Raises the row's maximum to that of the block and scales what was summed before. False: nothing
-  // visible yet.
-  HWY_INLINE bool raise_max(int64_t r, Vec block_max) {
-    const float old_max = w_.max[r];
-    const bool nan = !hn::AllFalse(F32(), hn::IsNaN(block_max));
-    const float new_max =
-        nan ? std::numeric_limits<float>::quiet_NaN() : std::max(old_max, max_lanes(block_max));
-    if (new_max == -kInfinity) return false;
-    if (new_max == old_max) return true;
-    w_.max[r] = new_max;
-    if (old_max == -kInfinity) return true;
-    const Vec factor = exp(set(old_max - new_max));
-    float* sum = w_.sum + r * kAlign;
-    if (o_.entropy) {
-      float* entropy = w_.entropy + r * kAlign;
-      const Vec moved = hn::MulAdd(load(sum), set(old_max - new_max), load(entropy));
-      store(hn::Mul(moved, factor), entropy);
-    }
-    store(hn::Mul(load(sum), factor), sum);
-    float* out = w_.out + r * v_stride_;
-    for (int64_t c = 0; c < p_.shape.v_size; c += kLanes)
-      store(hn::Mul(load(out + c), factor), out + c);
-    return true;
-  }
-
-  HWY_INLINE void clear_row(float* row, const Strip& strip) {
-    for (int64_t c = strip.begin / kLanes * kLanes; c < strip.end; c += kLanes)
-      store(hn::Zero(F32()), row + c);
-  }
-
-  // Scores to unnormalised probabilities in place, with nothing between them but the mask.
-  HWY_INLINE void softmax_row(int64_t r, const Strip& strip, KeyRange span) {
-    float* row = w_.scores + r * kForwardKeys;
-    const int64_t from = strip.begin / kLanes * kLanes;
-    Vec block_max = set(-kInfinity);
-    for_columns(
-        from, strip.end, span, [&](int64_t c) { block_max = hn::Max(block_max, load(row + c)); },
-        [&](int64_t c) {
-          const Vec z =
-              hn::IfThenElse(inside(c, span.begin, span.end), load(row + c), set(-kInfinity));
-          store(z, row + c);
-          block_max = hn::Max(block_max, z);
-        });
-    if (!raise_max(r, block_max)) return clear_row(row, strip);
-    const Vec shift = set(w_.max[r] * kLog2E);
-    Vec sum = load(w_.sum + r * kAlign);
-    for (int64_t c = from; c < strip.end; c += kLanes) {
-      const Vec p = exp2(hn::MulSub(load(row + c), set(kLog2E), shift));
-      sum = hn::Add(sum, p);
-      store(p, row + c);
-    }
-    store(sum, w_.sum + r * kAlign);
-  }
-
-  HWY_INLINE void general_row(int64_t b, int64_t h, int64_t i, int64_t r, int64_t key,
-                              const Strip& strip, KeyRange span) {
-    float* row = w_.scores + r * kForwardKeys;
-    const LogitRow logits(p_, b, h, i, key, span);
-    const int64_t from = strip.begin / kLanes * kLanes;
-    Vec block_max = set(-kInfinity);
-    for (int64_t c = from; c < strip.end; c += kLanes) {
-      const Vec z = hn::IfThenElse(inside(c, span.begin, span.end), logits.logit(load(row + c), c),
-                                   set(-kInfinity));
-      store(z, row + c);
-      block_max = hn::Max(block_max, z);
-    }
-    if (!raise_max(r, block_max)) return clear_row(row, strip);
-    const Vec max = set(w_.max[r]);
-    const DropoutRow drop = dropout_row(
-        p_.seed, static_cast<uint64_t>((b * p_.shape.q_heads + h) * p_.shape.q_rows + i));
-    const uint32_t threshold = dropout_threshold(static_cast<double>(p_.dropout));
-    Vec sum = load(w_.sum + r * kAlign);
-    Vec entropy = o_.entropy ? load(w_.entropy + r * kAlign) : hn::Zero(F32());
-    for (int64_t c = from; c < strip.end; c += kLanes) {
-      const Vec below = hn::Sub(load(row + c), max);
-      const Vec p = exp(below);
-      sum = hn::Add(sum, p);
-      // 0 * -inf is no number: a key without weight adds nothing.
-      const auto weighs = hn::Gt(p, hn::Zero(F32()));
-      entropy = hn::Add(entropy, hn::IfThenElseZero(weighs, hn::Mul(p, below)));
-      const Vec keep =
-          p_.dropout > 0 ? keep_scale(drop, key + c, threshold, 1 / (1 - p_.dropout)) : set(1.0F);
-      store(hn::Mul(p, keep), row + c);
-    }
-    store(sum, w_.sum + r * kAlign);
-    if (o_.entropy) store(entropy, w_.entropy + r * kAlign);
-  }
-
-  HWY_INLINE void finish_row(int64_t b, int64_t h, int64_t i, int64_t r) {
-    const float max = w_.max[r];
-    const float sum = sum_lanes(load(w_.sum + r * kAlign));
-    const bool sees = max > -kInfinity;
-    const float lse = sees ? max + std::log(sum) : (max != max ? max : -kInfinity);
-    float factor = sees ? 1 / sum : 0.0F;
-    if (p_.sinks && sees) factor /= 1 + std::exp(p_.sinks[h] - lse);
-    unpack_row(w_.out + r * v_stride_, p_.shape.v_size, factor, o_.out.at(b, h, i));
-    if (o_.lse) *o_.lse.at(b, h, i) = lse;
-    if (o_.max) *o_.max.at(b, h, i) = max;
-    if (o_.entropy) {
-      const float mean = sees ? sum_lanes(load(w_.entropy + r * kAlign)) / sum : 0.0F;
-      *o_.entropy.at(b, h, i) = sees ? std::log(sum) - mean : 0.0F;
-    }
+    accumulate_rows(strips,
+                    {w_.softmax.scores, kScoreStride, 1, w_.values + key * v_stride_, v_stride_,
+                     w_.softmax.out, v_stride_},
+                    round_up(p_.shape.v_size, kLanes));
   }
 
   const AttentionParams<T>& p_;
-  const AttentionOutputs<T>& o_;
   const ForwardScratch& w_;
+  const SoftmaxRows<T> softmax_;
   const int64_t qk_stride_;
   const int64_t v_stride_;
-  const bool plain_;
   TileSpans spans_;
 };
 

@@ -42,6 +42,24 @@ struct ScaleScratch {
   ScaleScratch(Arena& arena, int64_t rows) : total(arena.floats(rows)), tanh(arena.floats(rows)) {}
 };
 
+// The running softmax of a tile's rows.
+inline constexpr int64_t kScoreStride = kForwardKeys;
+
+struct SoftmaxScratch {
+  float* scores;   // rows x kScoreStride
+  float* out;      // unnormalised
+  float* max;      // of the rows
+  float* sum;      // kAlign partial sums a row
+  float* entropy;  // likewise: sum of p (logit - max)
+
+  SoftmaxScratch(Arena& arena, int64_t rows, int64_t v_size)
+      : scores(arena.floats(rows * kScoreStride)),
+        out(arena.floats(rows * packed_stride(v_size))),
+        max(arena.floats(rows)),
+        sum(arena.floats(rows * kAlign)),
+        entropy(arena.floats(rows * kAlign)) {}
+};
+
 // What one worker of the forward pass owns.
 struct ForwardScratch {
   float* keys;    // panels of transposed keys, times a_k
@@ -49,11 +67,7 @@ struct ForwardScratch {
   float* panel;   // rows of one panel, before transposition
   ScaleScratch k_scale, v_scale, q_scale;
   float* queries;  // a tile, times scale * a_q
-  float* scores;   // kQueryTile x kForwardKeys
-  float* out;      // a tile
-  float* max;      // of the tile's rows
-  float* sum;      // kAlign partial sums a row
-  float* entropy;  // likewise: sum of p (logit - max)
+  SoftmaxScratch softmax;
 
   ForwardScratch(Arena& arena, const Shape& s)
       : keys(arena.floats(round_up(s.kv_rows, kPanel) * s.qk_size)),
@@ -63,11 +77,21 @@ struct ForwardScratch {
         v_scale(arena, s.kv_rows),
         q_scale(arena, kQueryTile),
         queries(arena.floats(kQueryTile * packed_stride(s.qk_size))),
-        scores(arena.floats(kQueryTile * kForwardKeys)),
-        out(arena.floats(kQueryTile * packed_stride(s.v_size))),
-        max(arena.floats(kQueryTile)),
-        sum(arena.floats(kQueryTile * kAlign)),
-        entropy(arena.floats(kQueryTile * kAlign)) {}
+        softmax(arena, kQueryTile, s.v_size) {}
+};
+
+// What one worker of decoding owns. Its rows are those of all query heads of one kv head.
+struct DecodeScratch {
+  float* queries;
+  ScaleScratch q_scale;
+  SoftmaxScratch softmax;
+
+  DecodeScratch(Arena& arena, const Shape& s)
+      : queries(arena.floats(rows(s) * packed_stride(s.qk_size))),
+        q_scale(arena, rows(s)),
+        softmax(arena, rows(s), s.v_size) {}
+
+  static int64_t rows(const Shape& s) { return s.q_heads / s.kv_heads * s.q_rows; }
 };
 
 // One (batch, kv head) of the backward pass, or one split of its keys, and where its sums go.

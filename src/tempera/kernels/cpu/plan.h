@@ -65,6 +65,43 @@ class ForwardPlan {
   WorkerMemory workers_;
 };
 
+// Decoding: tasks are (batch, kv head, split of the keys); what each found of its keys is merged
+// afterwards.
+class DecodePlan {
+ public:
+  DecodePlan(Arena& arena, const Shape& s, int workers)
+      : shape_(s),
+        splits_(split_count(s.batch * s.kv_heads, s.kv_rows / kLeastKeys, workers, 4)),
+        part_(DecodeScratch::rows(s) * (packed_stride(s.v_size) + kState)),
+        parts_(arena.floats(tasks() * part_)),
+        workers_(WorkerMemory::reserve<DecodeScratch>(arena, workers, s)) {}
+
+  static constexpr int64_t kState = kAlign;  // of a row behind its output: max, sum, entropy
+
+  int64_t splits() const { return splits_; }
+  int64_t tasks() const { return shape_.batch * shape_.kv_heads * splits_; }
+  float* part(int64_t task) const { return parts_ + task * part_; }
+  DecodeScratch worker(int index) const {
+    Arena arena = workers_.of(index);
+    return {arena, shape_};
+  }
+  // The keys of one split of a sequence with `length` rows.
+  KeyRange keys(int64_t split, int64_t length) const {
+    const int64_t share = round_up((length + splits_ - 1) / splits_, kAlign);
+    const int64_t begin = std::min(length, split * share);
+    return {begin, std::min(length, begin + share)};
+  }
+
+ private:
+  static constexpr int64_t kLeastKeys = 128;  // worth a task of their own
+
+  Shape shape_;
+  int64_t splits_;
+  int64_t part_;
+  float* parts_;
+  WorkerMemory workers_;
+};
+
 // Partial sums of the gradients of one recipe's parameters: w, padded, then g, c, s.
 struct RecipeSums {
   float* data = nullptr;

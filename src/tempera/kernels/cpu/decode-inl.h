@@ -1,0 +1,175 @@
+// A few query rows against a cache of keys and values. The cache is read once, in the order it
+// lies: the work is bound by memory, so that rows are used where they are instead of being packed.
+#if defined(TEMPERA_KERNELS_CPU_DECODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TEMPERA_KERNELS_CPU_DECODE_INL_H_
+#undef TEMPERA_KERNELS_CPU_DECODE_INL_H_
+#else
+#define TEMPERA_KERNELS_CPU_DECODE_INL_H_
+#endif
+
+#include "tempera/kernels/cpu/plan.h"
+#include "tempera/kernels/cpu/softmax-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tempera::kernels::cpu::HWY_NAMESPACE {
+
+template <class T>
+class DecodeTask {
+ public:
+  DecodeTask(const DecodeParams<T>& params, const AttentionOutputs<T>& outputs,
+             const DecodeScratch& scratch)
+      : d_(params),
+        p_(params.attention),
+        w_(scratch),
+        softmax_(params.attention, outputs, scratch.softmax),
+        group_(p_.shape.q_heads / p_.shape.kv_heads),
+        qk_stride_(packed_stride(p_.shape.qk_size)),
+        v_stride_(packed_stride(p_.shape.v_size)) {}
+
+  // What one split of the keys gives, into `part`.
+  void run(int64_t b, int64_t kv_head, KeyRange keys, float* part) const {
+    const int64_t rows = group_ * p_.shape.q_rows;
+    softmax_.start(rows);
+    pack_queries(b, kv_head);
+    for (int64_t key = keys.begin; key < keys.end; key += kBlock)
+      block(b, kv_head, key, std::min(kBlock, keys.end - key));
+    for (int64_t r = 0; r < rows; ++r) {
+      float* to = part + r * (v_stride_ + DecodePlan::kState);
+      std::copy_n(w_.softmax.out + r * v_stride_, v_stride_, to);
+      to[v_stride_] = w_.softmax.max[r];
+      to[v_stride_ + 1] = sum_lanes(load(w_.softmax.sum + r * kAlign));
+      to[v_stride_ + 2] = sum_lanes(load(w_.softmax.entropy + r * kAlign));
+    }
+  }
+
+  // Merges the splits of one (batch, kv head), always in the same order, and writes the outputs.
+  void merge(int64_t b, int64_t kv_head, const DecodePlan& plan, float* head_max) const {
+    const int64_t rows = group_ * p_.shape.q_rows;
+    const int64_t first = (b * p_.shape.kv_heads + kv_head) * plan.splits();
+    softmax_.start(rows);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t split = 0; split < plan.splits(); ++split)
+        merge_row(r, plan.part(first + split) + r * (v_stride_ + DecodePlan::kState));
+      const int64_t h = kv_head * group_ + r / p_.shape.q_rows;
+      softmax_.finish({b, h, r % p_.shape.q_rows}, r);
+      if (head_max)
+        head_max[b * p_.shape.q_heads + h] =
+            r % p_.shape.q_rows == 0
+                ? w_.softmax.max[r]
+                : std::max(head_max[b * p_.shape.q_heads + h], w_.softmax.max[r]);
+    }
+  }
+
+ private:
+  static constexpr int64_t kBlock = 64;
+
+  // Where row j of the cache lies: its block, or its sequence.
+  struct Slot {
+    int64_t outer;
+    int64_t row;
+  };
+  HWY_INLINE Slot slot(int64_t b, int64_t j) const {
+    if (!d_.block_table) return {b, j};
+    return {d_.block_table[b * d_.table_stride + j / d_.block_size], j % d_.block_size};
+  }
+
+  void pack_queries(int64_t b, int64_t kv_head) const {
+    const int64_t rows = p_.shape.q_rows;
+    for (int64_t g = 0; g < group_; ++g) {
+      const int64_t h = kv_head * group_ + g;
+      if (p_.q_scale.active())
+        evaluate_scale(p_.q_scale, b, h, 0, rows, rows, w_.q_scale, g * rows);
+      for (int64_t i = 0; i < rows; ++i)
+        pack_row(p_.q.at(b, h, i), p_.shape.qk_size,
+                 p_.q_scale.active() ? p_.scale * w_.q_scale.total[g * rows + i] : p_.scale,
+                 w_.queries + (g * rows + i) * qk_stride_);
+    }
+  }
+
+  void block(int64_t b, int64_t kv_head, int64_t key, int64_t width) const {
+    const int64_t rows = group_ * p_.shape.q_rows;
+    const T* values[kBlock];
+    float value_scale[kBlock];
+    for (int64_t j = 0; j < width; ++j) {
+      const Slot at = slot(b, key + j);
+      const T* k = p_.k.at(at.outer, kv_head, at.row);
+      const float a_k = p_.k_scale.rows ? *p_.k_scale.rows.at(at.outer, kv_head, at.row) : 1.0F;
+      values[j] = p_.v.at(at.outer, kv_head, at.row);
+      value_scale[j] = p_.v_scale.rows ? *p_.v_scale.rows.at(at.outer, kv_head, at.row) : 1.0F;
+      for (int64_t r = 0; r < rows; ++r)
+        w_.softmax.scores[r * kScoreStride + j] =
+            a_k * dot_rows(w_.queries + r * qk_stride_, k, p_.shape.qk_size);
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t i = r % p_.shape.q_rows;
+      const KeyRange span = span_of_row(b, i, key, width);
+      softmax_.block({b, kv_head * group_ + r / p_.shape.q_rows, i}, r, key, {0, width}, span);
+      add_values(w_.softmax.scores + r * kScoreStride, values, value_scale, span,
+                 w_.softmax.out + r * v_stride_);
+    }
+  }
+
+  HWY_INLINE KeyRange span_of_row(int64_t b, int64_t i, int64_t key, int64_t width) const {
+    Mask mask = p_.mask;
+    mask.query_offset = d_.lengths[b] - p_.shape.q_rows;
+    const KeyRange seen = visible_keys(mask, p_.shape, b, i);
+    const int64_t begin = std::clamp<int64_t>(seen.begin - key, 0, width);
+    return {begin,
+            std::clamp<int64_t>(std::min<int64_t>(seen.end, d_.lengths[b]) - key, begin, width)};
+  }
+
+  HWY_INLINE void add_values(const float* p, const T* const* values, const float* value_scale,
+                             KeyRange span, float* out) const {
+    constexpr int64_t kVectors = 4;
+    const int64_t size = p_.shape.v_size;
+    int64_t c = 0;
+    for (; c + kVectors * kLanes <= size; c += kVectors * kLanes) {
+      Vec sum[kVectors];
+      for (int64_t v = 0; v < kVectors; ++v) sum[v] = load(out + c + v * kLanes);
+      for (int64_t j = span.begin; j < span.end; ++j) {
+        const Vec weight = set(p[j] * value_scale[j]);
+        for (int64_t v = 0; v < kVectors; ++v)
+          sum[v] = hn::MulAdd(weight, load(values[j] + c + v * kLanes), sum[v]);
+      }
+      for (int64_t v = 0; v < kVectors; ++v) store(sum[v], out + c + v * kLanes);
+    }
+    for (; c < size; c += kLanes) {
+      Vec sum = load(out + c);
+      for (int64_t j = span.begin; j < span.end; ++j)
+        sum = hn::MulAdd(set(p[j] * value_scale[j]), load_some(values[j] + c, size - c), sum);
+      store(sum, out + c);
+    }
+  }
+
+  HWY_INLINE void merge_row(int64_t r, const float* part) const {
+    const SoftmaxScratch& w = w_.softmax;
+    const float other = part[v_stride_];
+    if (other == -kInfinity) return;
+    const float max = other > w.max[r] || other != other ? other : w.max[r];
+    const float mine = w.max[r] == -kInfinity ? 0.0F : std::exp(w.max[r] - max);
+    const float theirs = std::exp(other - max);
+    float* sum = w.sum + r * kAlign;
+    float* entropy = w.entropy + r * kAlign;
+    const float my_shift = mine > 0 ? w.max[r] - max : 0.0F;
+    entropy[0] = mine * (entropy[0] + sum[0] * my_shift) +
+                 theirs * (part[v_stride_ + 2] + part[v_stride_ + 1] * (other - max));
+    sum[0] = mine * sum[0] + theirs * part[v_stride_ + 1];
+    w.max[r] = max;
+    float* out = w.out + r * v_stride_;
+    for (int64_t c = 0; c < p_.shape.v_size; c += kLanes)
+      store(hn::MulAdd(set(theirs), load(part + c), hn::Mul(set(mine), load(out + c))), out + c);
+  }
+
+  const DecodeParams<T>& d_;
+  const AttentionParams<T>& p_;
+  const DecodeScratch& w_;
+  const SoftmaxRows<T> softmax_;
+  const int64_t group_;
+  const int64_t qk_stride_;
+  const int64_t v_stride_;
+};
+
+}  // namespace tempera::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,107 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tempera/kernels/cpu/decode.cc"
+#include "tempera/kernels/cpu/targets.h"
+// Compiles the rest of this file once a target.
+#include <hwy/foreach_target.h>
+
+#include "tempera/kernels/cpu/decode-inl.h"
+#include "tempera/kernels/cpu/isa.h"
+#include "tempera/kernels/validate.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tempera::kernels::cpu::HWY_NAMESPACE {
+
+template <class T>
+HWY_INLINE void run_decode(const DecodeParams<T>& params, const AttentionOutputs<T>& outputs,
+                           const DecodePlan& plan, float* head_max, Parallel& parallel) {
+  const Shape& s = params.attention.shape;
+  parallel.run(plan.tasks(), [&](int64_t task, int worker) {
+    const DecodeScratch scratch = plan.worker(worker);
+    const int64_t unit = task / plan.splits();
+    const int64_t b = unit / s.kv_heads;
+    DecodeTask<T>(params, outputs, scratch)
+        .run(b, unit % s.kv_heads, plan.keys(task % plan.splits(), params.lengths[b]),
+             plan.part(task));
+  });
+  parallel.run(s.batch * s.kv_heads, [&](int64_t unit, int worker) {
+    const DecodeScratch scratch = plan.worker(worker);
+    DecodeTask<T>(params, outputs, scratch)
+        .merge(unit / s.kv_heads, unit % s.kv_heads, plan, head_max);
+  });
+}
+
+void decode_float(const DecodeParams<float>& params, const AttentionOutputs<float>& outputs,
+                  const DecodePlan& plan, float* head_max, Parallel& parallel) {
+  run_decode(params, outputs, plan, head_max, parallel);
+}
+void decode_bfloat16(const DecodeParams<BFloat16>& params,
+                     const AttentionOutputs<BFloat16>& outputs, const DecodePlan& plan,
+                     float* head_max, Parallel& parallel) {
+  run_decode(params, outputs, plan, head_max, parallel);
+}
+
+}  // namespace tempera::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tempera::kernels {
+namespace cpu {
+HWY_EXPORT(decode_float);
+HWY_EXPORT(decode_bfloat16);
+
+namespace {
+
+// The plan and, behind it, the largest logit of every (batch, head).
+struct DecodeWorkspace {
+  DecodePlan plan;
+  float* head_max;
+
+  DecodeWorkspace(Arena& arena, const Shape& s, int workers)
+      : plan(arena, s, workers), head_max(arena.floats(s.batch * s.q_heads)) {}
+};
+
+bool is_empty(const Shape& s) { return s.batch == 0 || s.q_heads == 0 || s.q_rows == 0; }
+
+}  // namespace
+}  // namespace cpu
+
+template <class T>
+size_t decode_workspace(const DecodeParams<T>& params, int workers) {
+  if (cpu::is_empty(params.attention.shape)) return 0;
+  cpu::Arena arena;
+  cpu::DecodeWorkspace(arena, params.attention.shape, workers);
+  return arena.used();
+}
+
+template <class T>
+void decode(const DecodeParams<T>& params, const AttentionOutputs<T>& outputs, Parallel& parallel,
+            void* workspace) {
+  validate(params, outputs);
+  cpu::select_isa();
+  const Shape& shape = params.attention.shape;
+  if (cpu::is_empty(shape)) return;
+  cpu::Arena arena(workspace);
+  const cpu::DecodeWorkspace memory(arena, shape, parallel.workers());
+  if constexpr (std::is_same_v<T, float>) {
+    HWY_DYNAMIC_DISPATCH(cpu::decode_float)
+    (params, outputs, memory.plan, memory.head_max, parallel);
+  } else {
+    HWY_DYNAMIC_DISPATCH(cpu::decode_bfloat16)
+    (params, outputs, memory.plan, memory.head_max, parallel);
+  }
+  if (!outputs.head_max) return;
+  for (int64_t h = 0; h < shape.q_heads; ++h) {
+    outputs.head_max[h] = memory.head_max[h];
+    for (int64_t b = 1; b < shape.batch; ++b)
+      outputs.head_max[h] = std::max(outputs.head_max[h], memory.head_max[b * shape.q_heads + h]);
+  }
+}
+
+template size_t decode_workspace(const DecodeParams<float>&, int);
+template size_t decode_workspace(const DecodeParams<BFloat16>&, int);
+template void decode(const DecodeParams<float>&, const AttentionOutputs<float>&, Parallel&, void*);
+template void decode(const DecodeParams<BFloat16>&, const AttentionOutputs<BFloat16>&, Parallel&,
+                     void*);
+
+}  // namespace tempera::kernels
+#endif  // HWY_ONCE
