@@ -1,3 +1,5 @@
+#pragma once
+
 // Which of Highway's targets are compiled; before any Highway header. Baseline, AVX2 and AVX-512
 // cover the machines that people have; the steps between them would only cost build time.
 #ifndef HWY_DISABLED_TARGETS
