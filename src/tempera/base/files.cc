@@ -83,6 +83,10 @@ fs::path folder_of(const fs::path& path) {
 }  // namespace
 
 void write_file(const fs::path& path, std::string_view bytes) {
+  write_file(path, std::span<const std::string_view>(&bytes, 1));
+}
+
+void write_file(const fs::path& path, std::span<const std::string_view> parts) {
   // Random and not the process id, for processes of two machines or containers may share the
   // folder.
   std::random_device random;
@@ -90,7 +94,7 @@ void write_file(const fs::path& path, std::string_view bytes) {
       folder_of(path) / concat(".", path.filename().string(), ".", random(), random(), ".part");
   Descriptor file(beside, O_WRONLY | O_CREAT | O_EXCL, "write");
   try {
-    write_all(file, bytes, path);
+    for (const std::string_view part : parts) write_all(file, part, path);
     if (::fsync(file.get()) != 0) fail("write", path, errno);
     file.close(path);
     if (::rename(beside.c_str(), path.c_str()) != 0) fail("write", path, errno);

@@ -14,6 +14,8 @@ namespace tempera {
 // Replaces the file as a whole: written beside, synced, renamed. After a crash or on a full disk
 // the file holds the old bytes or the new ones, never a part.
 void write_file(const std::filesystem::path& path, std::string_view bytes);
+// The same for bytes that lie in several places: written one after the other, without a copy.
+void write_file(const std::filesystem::path& path, std::span<const std::string_view> parts);
 
 // The whole file; refuses one of more than `limit` bytes, and anything that is not a plain file.
 std::string read_file(const std::filesystem::path& path, uint64_t limit);

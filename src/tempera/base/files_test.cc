@@ -42,6 +42,15 @@ TEST(WriteFile, WritesAndReplaces) {
   EXPECT_EQ(entries_in(folder.path()), 1U);
 }
 
+TEST(WriteFile, JoinsParts) {
+  const TempFolder folder;
+  const std::string_view parts[] = {"one", "", std::string_view("\0two", 4)};
+  write_file(folder.path() / "a", parts);
+  EXPECT_EQ(read_file(folder.path() / "a", 100), std::string("one\0two", 7));
+  write_file(folder.path() / "a", std::span<const std::string_view>());
+  EXPECT_EQ(read_file(folder.path() / "a", 100), "");
+}
+
 TEST(WriteFile, FollowsTheUmask) {
   const TempFolder folder;
   const mode_t before = ::umask(027);
