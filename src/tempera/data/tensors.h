@@ -1,0 +1,21 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include "tempera/data/dataset.h"
+
+namespace tempera::data {
+
+// A batch as int64 tensors on the CPU. What the batch has not is an undefined tensor.
+struct TensorBatch {
+  torch::Tensor tokens;              // (rows, length)
+  torch::Tensor targets;             // (rows, length); kIgnored where nothing is predicted
+  torch::Tensor document_lengths;    // (rows, documents)
+  torch::Tensor question_positions;  // (rows, questions)
+  torch::Tensor answer_positions;    // (rows, questions)
+};
+
+// Takes the batch's memory over; nothing is copied.
+TensorBatch to_tensors(Batch batch);
+
+}  // namespace tempera::data
