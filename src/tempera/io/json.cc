@@ -1,0 +1,36 @@
+#include "tempera/io/json.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tempera/base/error.h"
+
+namespace tempera::io {
+
+nlohmann::json parse_json(std::string_view text, std::string_view where, int depth) {
+  using Json = nlohmann::json;
+  std::vector<std::set<std::string>> keys;
+  const auto watch = [&](int level, Json::parse_event_t event, Json& value) {
+    using Event = Json::parse_event_t;
+    if (event == Event::object_start || event == Event::array_start)
+      TEMPERA_CHECK(level < depth, where, ": JSON nested deeper than ", depth, " levels");
+    if (event == Event::object_start) keys.emplace_back();
+    if (event == Event::object_end) keys.pop_back();
+    if (event == Event::key) {
+      const auto& name = value.get_ref<const std::string&>();
+      TEMPERA_CHECK(keys.back().insert(name).second, where, ": the key \"", name,
+                    "\" appears twice");
+    }
+    return true;
+  };
+  // The library takes a zero byte for the end of the text and would ignore what follows.
+  TEMPERA_CHECK(text.find('\0') == text.npos, where, ": not valid JSON: it holds a zero byte");
+  try {
+    return Json::parse(text, watch);
+  } catch (const Json::exception& error) {
+    throw Error(concat(where, ": not valid JSON: ", error.what()));
+  }
+}
+
+}  // namespace tempera::io
