@@ -182,12 +182,12 @@ class BackwardTask {
   HWY_INLINE void plain_row(int64_t r, int64_t at, KeyRange span, int64_t width) {
     float* scores = w_.scores + r * kBackwardKeys;
     float* d_scores = w_.d_scores + r * kBackwardKeys;
-    const Vec shift = set(w_.lse[at] * kLog2E);
+    const Vec lse = set(w_.lse[at]);
     const Vec offset = set(w_.offset[at]);
     for_columns(
         0, width, span,
         [&](int64_t c) {
-          const Vec p = exp2(hn::MulSub(load(scores + c), set(kLog2E), shift));
+          const Vec p = exp(hn::Sub(load(scores + c), lse));
           store(p, scores + c);
           store(hn::Mul(p, hn::Sub(load(d_scores + c), offset)), d_scores + c);
         },
@@ -197,7 +197,7 @@ class BackwardTask {
             return store(hn::Zero(F32()), d_scores + c);
           }
           const auto seen = inside(c, span.begin, span.end);
-          const Vec p = exp2(hn::MulSub(load(scores + c), set(kLog2E), shift));
+          const Vec p = exp(hn::Sub(load(scores + c), lse));
           const Vec g = hn::Mul(p, hn::Sub(load(d_scores + c), offset));
           store(hn::IfThenElseZero(seen, p), scores + c);
           store(hn::IfThenElseZero(seen, g), d_scores + c);

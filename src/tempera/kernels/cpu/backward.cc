@@ -115,18 +115,21 @@ namespace {
 void reduce_sums(const RecipeSums& sums, int64_t batch, int64_t heads, int64_t splits, int64_t size,
                  float* w, float* g, float* c, float* s) {
   if (!sums.data) return;
-  float* const scalars[3] = {g, c, s};
   for (int64_t h = 0; h < heads; ++h) {
     if (w) std::fill_n(w + h * size, size, 0.0F);
-    for (float* scalar : scalars)
-      if (scalar) scalar[h] = 0;
+    RecipeScalars total{};
     for (int64_t part = 0; part < batch * splits; ++part) {
-      const float* from = sums.start((part / splits * heads + h) * splits + part % splits);
+      float* from = sums.start((part / splits * heads + h) * splits + part % splits);
       if (w)
         for (int64_t i = 0; i < size; ++i) w[h * size + i] += from[i];
-      for (int64_t i = 0; i < 3; ++i)
-        if (scalars[i]) scalars[i][h] += from[round_up(size, kAlign) + i];
+      const RecipeScalars& scalars = recipe_scalars(from, size);
+      total.g += scalars.g;
+      total.c += scalars.c;
+      total.s += scalars.s;
     }
+    if (g) g[h] = static_cast<float>(total.g);
+    if (c) c[h] = static_cast<float>(total.c);
+    if (s) s[h] = static_cast<float>(total.s);
   }
 }
 
@@ -158,6 +161,10 @@ void clear(const AttentionParams<T>& p, const AttentionGradients<T>& g) {
   scale(p.k_scale, g.k_scale, s.kv_heads);
   scale(p.v_scale, g.v_scale, s.kv_heads);
   if (g.sinks) std::fill_n(g.sinks, s.q_heads, 0.0F);
+  if (!g.bias) return;
+  for (int64_t b = 0; b < (g.bias.batch == 0 ? 1 : s.batch); ++b)
+    for (int64_t h = 0; h < (g.bias.head == 0 ? 1 : s.q_heads); ++h)
+      for (int64_t i = 0; i < s.q_rows; ++i) std::fill_n(g.bias.at(b, h, i), s.kv_rows, 0.0F);
 }
 
 bool is_empty(const Shape& s) {

@@ -79,7 +79,11 @@ void decode(const DecodeParams<T>& params, const AttentionOutputs<T>& outputs, P
   validate(params, outputs);
   cpu::select_isa();
   const Shape& shape = params.attention.shape;
-  if (cpu::is_empty(shape)) return;
+  if (cpu::is_empty(shape)) {
+    if (outputs.head_max)
+      std::fill_n(outputs.head_max, shape.q_heads, -std::numeric_limits<float>::infinity());
+    return;
+  }
   cpu::Arena arena(workspace);
   const cpu::DecodeWorkspace memory(arena, shape, parallel.workers());
   if constexpr (std::is_same_v<T, float>) {

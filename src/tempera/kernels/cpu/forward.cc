@@ -80,7 +80,11 @@ void attention_forward(const AttentionParams<T>& params, const AttentionOutputs<
                        Parallel& parallel, void* workspace) {
   validate(params, outputs);
   cpu::select_isa();
-  if (cpu::is_empty(params.shape)) return;
+  if (cpu::is_empty(params.shape)) {
+    if (outputs.head_max)
+      std::fill_n(outputs.head_max, params.shape.q_heads, -std::numeric_limits<float>::infinity());
+    return;
+  }
   cpu::Arena arena(workspace);
   const cpu::ForwardPlan plan(arena, params.shape, parallel.workers());
   if constexpr (std::is_same_v<T, float>) {

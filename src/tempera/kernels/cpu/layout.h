@@ -42,6 +42,15 @@ struct ScaleScratch {
   ScaleScratch(Arena& arena, int64_t rows) : total(arena.floats(rows)), tanh(arena.floats(rows)) {}
 };
 
+// The scalar gradients of a recipe, behind those of w (padded to kAlign) in the sums of one task.
+// Rows cancel, so the sums are in double.
+struct RecipeScalars {
+  double g, c, s;
+};
+inline RecipeScalars& recipe_scalars(float* sums, int64_t size) {
+  return *reinterpret_cast<RecipeScalars*>(sums + round_up(size, kAlign));
+}
+
 // The running softmax of a tile's rows.
 inline constexpr int64_t kScoreStride = kForwardKeys;
 

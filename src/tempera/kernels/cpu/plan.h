@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "tempera/kernels/cpu/layout.h"
 
@@ -102,7 +103,7 @@ class DecodePlan {
   WorkerMemory workers_;
 };
 
-// Partial sums of the gradients of one recipe's parameters: w, padded, then g, c, s.
+// Partial sums of the gradients of one recipe's parameters: w, padded, then the scalars.
 struct RecipeSums {
   float* data = nullptr;
   int64_t parts = 0;
@@ -116,7 +117,7 @@ struct RecipeSums {
   }
   float* start(int64_t part) const { return data ? data + part * part_size : nullptr; }
   void clear() const {
-    if (data) std::fill_n(data, parts * part_size, 0.0F);
+    if (data) std::memset(data, 0, static_cast<size_t>(parts * part_size) * sizeof(float));
   }
 };
 

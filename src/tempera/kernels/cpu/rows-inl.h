@@ -150,15 +150,12 @@ HWY_INLINE void evaluate_scale(const Scale<T>& scale, int64_t b, int64_t h, int6
   }
 }
 
-// Sums of the gradients of a recipe's parameters over the rows of one task: w, then g, c, s.
-inline int64_t recipe_sums_size(int64_t size) { return round_up(size, kAlign) + kAlign; }
-
 template <class T>
 struct ScaleBackward {
   const Scale<T>& scale;
   const ScaleGradient<T>& gradient;
   int64_t all_rows;
-  float* sums;  // recipe_sums_size floats; absent where nothing is summed
+  float* sums;  // a part of RecipeSums; absent where nothing is summed
 
   // d_a is the gradient of the row's whole scale. The gradient of the source goes to d_packed (the
   // operand's own gradient, already multiplied out) where the source is the operand, else to the
@@ -172,10 +169,10 @@ struct ScaleBackward {
     if (!recipe.active()) return;
     const float d_value = d_a * given;
     const float d_inner = d_value * parts.s;
-    float* scalars = sums + round_up(recipe.size, kAlign);
-    scalars[0] += d_inner * parts.log_n;
-    scalars[1] += d_inner;
-    scalars[2] += d_value * parts.inner();
+    RecipeScalars& scalars = recipe_scalars(sums, recipe.size);
+    scalars.g += static_cast<double>(d_inner * parts.log_n);
+    scalars.c += static_cast<double>(d_inner);
+    scalars.s += static_cast<double>(d_value * parts.inner());
     if (recipe.w) token_row(b, h, r, d_inner * (1 - token * token), source_is_operand, d_packed);
   }
 

@@ -112,10 +112,10 @@ class SoftmaxRows {
           block_max = hn::Max(block_max, z);
         });
     if (!raise_max(r, block_max)) return clear_row(row, columns);
-    const Vec shift = set(w_.max[r] * kLog2E);
+    const Vec max = set(w_.max[r]);
     Vec sum = load(w_.sum + r * kAlign);
     for (int64_t c = from; c < columns.end; c += kLanes) {
-      const Vec p = exp2(hn::MulSub(load(row + c), set(kLog2E), shift));
+      const Vec p = exp(hn::Sub(load(row + c), max));
       sum = hn::Add(sum, p);
       store(p, row + c);
     }
