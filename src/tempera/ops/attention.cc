@@ -1,0 +1,58 @@
+#include "tempera/ops/attention.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "tempera/ops/backend.h"
+#include "tempera/ops/schema.h"
+
+namespace tempera::ops {
+namespace {
+
+// A recipe that names its own operand as the source reads the operand itself; kernels then need no
+// second gradient.
+void drop_own_source(Recipe& recipe, const at::Tensor& operand) {
+  if (recipe.source.defined() && recipe.source.is_same(operand)) recipe.source.reset();
+}
+
+// The operators return empty tensors for what was not asked for.
+template <class Args>
+AttentionResult result_of(const torch::jit::Stack& stack, const Args& args) {
+  AttentionResult result;
+  result.out = stack[0].toTensor();
+  result.lse = stack[1].toTensor();
+  if (result.lse.dim() == 1) result.lse.reset();
+  if (args.want_max) result.max = stack[2].toTensor();
+  if (args.want_entropy) result.entropy = stack[3].toTensor();
+  if (args.want_head_max) result.head_max = stack[4].toTensor();
+  return result;
+}
+
+}  // namespace
+
+AttentionResult attention(const AttentionArgs& args) {
+  static const c10::OperatorHandle handle = find_operator("tempera::attention");
+  TEMPERA_CHECK(args.q.defined() && args.k.defined() && args.v.defined(),
+                "attention needs q, k and v, and one of them is undefined");
+  AttentionArgs own = args;
+  drop_own_source(own.q_recipe, own.q);
+  drop_own_source(own.k_recipe, own.k);
+  drop_own_source(own.v_recipe, own.v);
+  torch::jit::Stack stack;
+  visit_attention(own, Push{stack});
+  handle.callBoxed(stack);
+  return result_of(stack, args);
+}
+
+AttentionResult decode(const DecodeArgs& args) {
+  static const c10::OperatorHandle handle = find_operator("tempera::decode");
+  TEMPERA_CHECK(args.q.defined() && args.k.defined() && args.v.defined() && args.lengths.defined(),
+                "decode needs q, k, v and lengths, and one of them is undefined");
+  DecodeArgs own = args;
+  drop_own_source(own.q_recipe, own.q);
+  torch::jit::Stack stack;
+  visit_decode(own, Push{stack});
+  handle.callBoxed(stack);
+  return result_of(stack, args);
+}
+
+}  // namespace tempera::ops

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "tempera/ops/attention.h"
+
+namespace tempera::ops {
+
+// The operators as autograd sees them: they call the dispatcher again below autograd, and so does
+// the backward pass, so that tracers record tempera::attention and tempera::attention_backward.
+AttentionResult attention_autograd(const AttentionArgs& args);
+// Throws tempera::Error where a gradient would be needed.
+void refuse_gradients(const DecodeArgs& args);
+
+}  // namespace tempera::ops
