@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@
 
 namespace tempera::plot {
 namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 constexpr Color kRed{255, 0, 0}, kBlue{0, 0, 255}, kBlack{0, 0, 0};
 
@@ -146,7 +149,7 @@ TEST(RasterTest, TurnedTextRunsUpwards) {
 TEST(RasterTest, RefusesAbsurdSizes) {
   EXPECT_THROW(RasterCanvas(1e9, 10, 1), Error);
   EXPECT_THROW(RasterCanvas(0, 10, 1), Error);
-  EXPECT_THROW(RasterCanvas(NAN, 10, 1), Error);
+  EXPECT_THROW(RasterCanvas(kNan, 10, 1), Error);
 }
 
 TEST(PngTest, DecodesToTheSamePixels) {
@@ -253,7 +256,7 @@ TEST(ColorTest, ScalesAndContrast) {
             hex(scale_color(ColorScale::kSequential, 0)));
   EXPECT_EQ(hex(scale_color(ColorScale::kSequential, 7)),
             hex(scale_color(ColorScale::kSequential, 1)));
-  EXPECT_EQ(hex(scale_color(ColorScale::kSequential, NAN)),
+  EXPECT_EQ(hex(scale_color(ColorScale::kSequential, kNan)),
             hex(scale_color(ColorScale::kSequential, 0)));
   EXPECT_EQ(hex(text_on(scale_color(ColorScale::kSequential, 1))), "#ffffff");
   EXPECT_EQ(hex(text_on(scale_color(ColorScale::kSequential, 0))), "#1f2430");

@@ -17,6 +17,8 @@
 namespace tempera::plot {
 namespace {
 
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
 const double kInf = std::numeric_limits<double>::infinity();
 
 size_t count(const std::string& text, std::string_view part) {
@@ -97,7 +99,7 @@ TEST(LineChartTest, PutsPixelsWhereTheDataIs) {
 
 TEST(LineChartTest, BreaksAtWhatCannotBeShown) {
   LineChart chart;
-  chart.series.push_back({.x = {0, 1, 2, 3, 4, 5}, .y = {1, 2, NAN, 4, kInf, 6}});
+  chart.series.push_back({.x = {0, 1, 2, 3, 4, 5}, .y = {1, 2, kNan, 4, kInf, 6}});
   const std::string svg = to_svg({.panels = {chart}});
   EXPECT_EQ(count(svg, "stroke=\"" + hex(series_color(0)) + "\""), 3u);
   chart.y.log = true;
@@ -110,8 +112,8 @@ TEST(LineChartTest, BreaksAtWhatCannotBeShown) {
 TEST(LineChartTest, EmptyAndExtremeDataIsDrawn) {
   expect_drawn(LineChart{});
   EXPECT_NE(to_svg({.panels = {LineChart{}}}).find("no data"), std::string::npos);
-  const std::vector<std::vector<double>> cases{{NAN, NAN},  {5, 5},        {-1e308, 1e308},
-                                               {5e-324, 0}, {kInf, -kInf}, {1e16, 1e16 + 2}};
+  const std::vector<std::vector<double>> cases{{kNan, kNan}, {5, 5},        {-1e308, 1e308},
+                                               {5e-324, 0},  {kInf, -kInf}, {1e16, 1e16 + 2}};
   for (const auto& values : cases)
     for (const bool log : {false, true}) {
       LineChart chart{.x = {.log = log}, .y = {.log = log}};
@@ -127,7 +129,7 @@ TEST(LineChartTest, EmptyAndExtremeDataIsDrawn) {
   limits.y.min = 1e300;
   limits.y.max = -1e300;
   expect_drawn(limits);
-  limits.y = {.log = true, .min = -5, .max = NAN};
+  limits.y = {.log = true, .min = -5, .max = kNan};
   expect_drawn(limits);
 }
 
@@ -170,7 +172,7 @@ TEST(LineChartTest, RefusesMismatchedLengths) {
 
 TEST(BarChartTest, DrawsBarsOfTheRightHeight) {
   BarChart chart{.title = "Bars", .y = {.min = 0, .max = 10}, .categories = {"a", "b & c"}};
-  chart.series = {{"one", {5, 10}, {}}, {"two", {2.5, NAN}, {1, 1}}};
+  chart.series = {{"one", {5, 10}, {}}, {"two", {2.5, kNan}, {1, 1}}};
   const Figure figure{.panels = {chart}, .panel_width = 400, .panel_height = 300};
   const std::string svg = to_svg(figure);
   EXPECT_EQ(xml_problem(svg), "");
@@ -188,10 +190,10 @@ TEST(BarChartTest, DrawsBarsOfTheRightHeight) {
 TEST(BarChartTest, EmptyNegativeAndExtremeDataIsDrawn) {
   expect_drawn(BarChart{});
   expect_drawn(BarChart{.categories = {"a"}});
-  const std::vector<std::vector<double>> cases{{0, 0},          {NAN, NAN}, {-5, -1},
-                                               {-1e308, 1e308}, {kInf, 1},  {5e-324, 0}};
+  const std::vector<std::vector<double>> cases{{0, 0},          {kNan, kNan}, {-5, -1},
+                                               {-1e308, 1e308}, {kInf, 1},    {5e-324, 0}};
   for (const auto& values : cases)
-    expect_drawn(BarChart{.categories = {"a", "b"}, .series = {{"s", values, {1, NAN}}}});
+    expect_drawn(BarChart{.categories = {"a", "b"}, .series = {{"s", values, {1, kNan}}}});
   BarChart many;
   for (int i = 0; i < 200; ++i)
     many.categories.push_back("a long name of category " + std::to_string(i));
@@ -213,7 +215,7 @@ TEST(BarChartTest, RefusesMismatchedLengths) {
 }
 
 TEST(HeatMapTest, ColoursCellsByValue) {
-  HeatMap chart{.rows = 2, .columns = 2, .values = {0, 1, NAN, 0.5}, .show_values = true};
+  HeatMap chart{.rows = 2, .columns = 2, .values = {0, 1, kNan, 0.5}, .show_values = true};
   chart.row_labels = {"r<0>", "r1"};
   chart.column_labels = {"c0", "c1"};
   const Figure figure{.panels = {chart}};
@@ -243,7 +245,7 @@ TEST(HeatMapTest, DivergingScaleIsCentredOnZero) {
 
 TEST(HeatMapTest, EmptyExtremeAndLargeDataIsDrawn) {
   expect_drawn(HeatMap{});
-  expect_drawn(HeatMap{.rows = 1, .columns = 1, .values = {NAN}, .show_values = true});
+  expect_drawn(HeatMap{.rows = 1, .columns = 1, .values = {kNan}, .show_values = true});
   expect_drawn(HeatMap{.rows = 1, .columns = 2, .values = {-1e308, 1e308}, .show_values = true});
   expect_drawn(HeatMap{.rows = 1, .columns = 2, .values = {3, 3}, .min = 5, .max = 5});
   HeatMap large{.rows = 1100, .columns = 1050, .values = std::vector<double>(1100 * 1050, 0.25)};
@@ -283,7 +285,7 @@ TEST(FigureTest, LaysOutAGrid) {
 TEST(FigureTest, RefusesAbsurdLayouts) {
   EXPECT_THROW(to_svg({.columns = 0}), Error);
   EXPECT_THROW(to_svg({.panel_width = 3}), Error);
-  EXPECT_THROW(to_svg({.panel_height = NAN}), Error);
+  EXPECT_THROW(to_svg({.panel_height = kNan}), Error);
   EXPECT_THROW(to_png({.panel_width = 1e7}), Error);
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "tempera/base/error.h"
 #include "tempera/plot/chart.h"
@@ -9,6 +10,8 @@
 
 namespace tempera::plot {
 namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 constexpr double kBarWidth = 12, kBarGap = 12, kLongestRowLabel = 130, kCellSize = 9;
 // Finer matrices than this are averaged down: a screen cannot show them.
@@ -42,7 +45,7 @@ std::vector<double> reduce(const HeatMap& chart, size_t rows, size_t columns) {
       means[cell] += (value - means[cell]) / counts[cell];
     }
   for (size_t i = 0; i < means.size(); ++i)
-    if (counts[i] == 0) means[i] = NAN;
+    if (counts[i] == 0) means[i] = kNan;
   return means;
 }
 

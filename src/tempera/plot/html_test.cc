@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "tempera/base/error.h"
@@ -11,6 +12,8 @@
 
 namespace tempera::plot {
 namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 HtmlReport sample() {
   HtmlReport report("Focal & SSA <compared>");
@@ -22,7 +25,7 @@ HtmlReport sample() {
                 .header = {"method", "16 <entries>"},
                 .rows = {{Cell::of("<softmax>"), Cell::of(71.26, 1.349, 1)},
                          {Cell::of("ssa"), Cell::of(99.5, std::nullopt, 1).emphasised()},
-                         {Cell::of("none"), Cell::of(NAN, NAN, 1)}}});
+                         {Cell::of("none"), Cell::of(kNan, kNan, 1)}}});
   LineChart chart{.title = "t<i>tle", .series = {{.name = "a&b", .x = {1, 2}, .y = {3, 4}}}};
   report.figure({.panels = {chart}}, "caption & more");
   report.figure({.panels = {chart}}, "");

@@ -4,9 +4,12 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 
 namespace tempera::plot {
 namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // Beyond this, differences of two values would overflow; they are drawn at the edge.
 constexpr double kLargest = 1e300;
@@ -116,7 +119,7 @@ Range widen(Range range, bool log) {
 }
 
 Range data_range(std::span<const double> values, bool log) {
-  Range range{NAN, NAN};
+  Range range{kNan, kNan};
   for (const double value : values) {
     if (!showable(value, log)) continue;
     range = {std::fmin(range.low, value), std::fmax(range.high, value)};

@@ -9,6 +9,9 @@
 namespace tempera::plot {
 namespace {
 
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
 std::string labels(const Scale& scale, int target) {
   std::string text;
   for (const Tick& tick : make_ticks(scale, target)) text += (text.empty() ? "" : " ") + tick.label;
@@ -49,14 +52,14 @@ TEST(TicksTest, RangesAreNeverDegenerate) {
   };
   using Values = std::vector<double>;
   for (const Values& values :
-       {Values{}, Values{NAN, inf, -inf}, Values{0}, Values{5}, Values{-7e-8},
+       {Values{}, Values{kNan, inf, -inf}, Values{0}, Values{5}, Values{-7e-8},
         Values{1e16, 1e16 + 2}, Values{-1e308, 1e308}, Values{5e-324}, Values{0, 1e-310},
-        Values{1e308}, Values{1, NAN, 3}, Values{-4, -2}})
+        Values{1e308}, Values{1, kNan, 3}, Values{-4, -2}})
     check(data_range(values, false), false);
   for (const Values& values : {Values{}, Values{0, -1}, Values{3}, Values{5e-324, 1e308},
-                               Values{1e-3, NAN, 1e3}, Values{7, 7.0000001}})
+                               Values{1e-3, kNan, 1e3}, Values{7, 7.0000001}})
     check(data_range(values, true), true);
-  const Range plain = data_range(Values{1, NAN, 3, inf}, false);
+  const Range plain = data_range(Values{1, kNan, 3, inf}, false);
   EXPECT_EQ(plain.low, 1);
   EXPECT_EQ(plain.high, 3);
   const Range positive = data_range(Values{-5, 0, 2, 8}, true);
@@ -71,7 +74,7 @@ TEST(TicksTest, ScalePlacesValues) {
   EXPECT_TRUE(std::isfinite(linear.unit(1e308)));
   EXPECT_FALSE(log.shows(0));
   EXPECT_FALSE(log.shows(-1));
-  EXPECT_FALSE(linear.shows(NAN));
+  EXPECT_FALSE(linear.shows(kNan));
   EXPECT_TRUE(linear.shows(-1));
   EXPECT_FALSE(linear.inside(-1));
 }
@@ -84,11 +87,11 @@ TEST(TicksTest, Numbers) {
   EXPECT_EQ(short_number(1.5e6), "1.5M");
   EXPECT_EQ(short_number(-0.25), "\u22120.25");
   EXPECT_EQ(short_number(1e-7), "1e-07");
-  EXPECT_EQ(short_number(NAN), "\u2013");
+  EXPECT_EQ(short_number(kNan), "\u2013");
   EXPECT_EQ(fixed_number(3.14159, 2), "3.14");
   EXPECT_EQ(fixed_number(-0.001, 2), "0.00");
   EXPECT_EQ(fixed_number(1e300, 2), "1e+300");
-  EXPECT_EQ(fixed_number(INFINITY, 1), "\u2013");
+  EXPECT_EQ(fixed_number(kInfinity, 1), "\u2013");
 }
 
 }  // namespace
