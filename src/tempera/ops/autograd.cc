@@ -43,7 +43,7 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
     variable_list outputs;
     for (const c10::IValue& output : stack) outputs.push_back(output.toTensor());
 
-    variable_list saved = {outputs[0], outputs[1], tensors...};
+    variable_list saved = {outputs[0], outputs[1], tensors.value_or(at::Tensor())...};
     visit_indices(args, [&](const char*, const at::Tensor& tensor) { saved.push_back(tensor); });
     context->save_for_backward(std::move(saved));
     torch::jit::Stack options;
@@ -69,8 +69,9 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
     size_t position = 0;
     visit_options(args.inputs, Read{options, position});
     bool any = false;
+    size_t edge = 0;  // absent tensors have none
     for (size_t i = 0; i < kDifferentiable; ++i) {
-      args.wanted[i] = saved[2 + i].defined() && context->needs_input_grad(i);
+      args.wanted[i] = saved[2 + i].defined() && context->needs_input_grad(edge++);
       any |= args.wanted[i];
     }
     variable_list results(1 + kDifferentiable);  // the first is that of the struct
@@ -84,7 +85,10 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
 template <size_t... I>
 variable_list apply(const AttentionArgs& args, std::index_sequence<I...>) {
   const auto tensors = differentiable(args);
-  return AttentionFunction::apply(args, tensors[I]...);
+  const auto present = [](const at::Tensor& tensor) {
+    return tensor.defined() ? std::optional<at::Tensor>(tensor) : std::nullopt;
+  };
+  return AttentionFunction::apply(args, present(tensors[I])...);
 }
 
 }  // namespace
