@@ -135,6 +135,7 @@ TEST(CommandLine, WrongUsage) {
   EXPECT_EQ(message_of({"m", "--steps", "--fast"}),
             "--steps needs a value (--steps=VALUE if it begins with a dash)");
   EXPECT_EQ(message_of({}), "model is missing: the model's folder");
+  EXPECT_EQ(message_of({""}), "model is missing: the model's folder");
   EXPECT_EQ(message_of({"m", "n"}), "unexpected argument 'n'");
   EXPECT_EQ(message_of({"m", "--model", "n"}), "--model is given twice: once as 'm' by its place");
   EXPECT_EQ(message_of({"m", "--fast=1"}), "--fast: \"1\" given, true or false expected");

@@ -107,7 +107,7 @@ void Options::check_known(const Sources& sources) const {
 
 void Options::check_complete() const {
   for (const Entry& entry : entries_)
-    if (entry.required() && entry.origin.empty() && entry.value == Value(std::string{}))
+    if (entry.required() && entry.value == Value(std::string{}))
       throw UsageError(concat(entry.name(), " is missing: ", entry.declaration.help));
 }
 

@@ -1,8 +1,19 @@
-#include <toml++/toml.h>
-
 #include <algorithm>
 
 #include "tempera/base/error.h"
+
+namespace {
+
+struct FailedAssertion {};
+
+[[noreturn]] void fail_assertion() { throw FailedAssertion{}; }
+
+}  // namespace
+
+// Some malformed files, "[;a]" for one, reach an assertion of toml++ 3.3 and would end the process.
+#define TOML_ASSERT(condition) ((condition) ? static_cast<void>(0) : fail_assertion())
+#include <toml++/toml.h>
+
 #include "tempera/config/settings.h"
 #include "tempera/config/sources.h"
 
@@ -11,41 +22,56 @@ namespace {
 
 constexpr int kMaxDepth = 32;
 
-// toml++ builds and frees nested tables by recursion, so that a key of a million dots, or as many
-// brackets, would overflow the stack. This looks at keys and brackets alone and stops before that.
-class DepthCheck {
+// Refuses the few texts that toml++ 3.3 must not see, by keys, brackets and strings alone:
+// - It builds and frees nested tables by recursion, so that a key of a million dots, or as many
+//   brackets, would overflow the stack.
+// - It has undefined behaviour for letters beyond ASCII where blanks may stand. TOML allows such
+// letters
+//   in strings and comments only, so nothing valid is lost but one after a backslash that joins
+//   lines.
+class Guard {
  public:
-  explicit DepthCheck(std::string_view text) : text_(text) {}
+  explicit Guard(std::string_view text) : text_(text) {
+    if (text.starts_with("\xef\xbb\xbf")) at_ = 3;
+  }
 
-  bool passes() {
+  // What is wrong; empty if nothing is.
+  std::string problem() {
     while (at_ < text_.size()) {
       const char c = text_[at_];
       if (c == '"' || c == '\'') {
         skip_string(c);
-        continue;
-      }
-      if (c == '#') {
+        if (!is_ascii()) return "line " + line() + ": a letter beyond ASCII after a joined line";
+      } else if (c == '#') {
         at_ = std::min(text_.find('\n', at_), text_.size());
-        continue;
+      } else {
+        if (!is_ascii()) return "line " + line() + ": a letter beyond ASCII outside of quotes";
+        count(c);
+        if (dots_ > kMaxDepth || open_ > kMaxDepth)
+          return concat("line ", line(), ": keys or lists nested more than ", kMaxDepth, " deep");
+        ++at_;
       }
-      if (c == '.') {
-        ++dots_;
-      } else if (c == '[' || c == '{') {
-        ++open_;
-        dots_ = 0;
-      } else if (c == ']' || c == '}') {
-        --open_;
-        dots_ = 0;
-      } else if (c == ',' || c == '=' || c == '\n') {
-        dots_ = 0;
-      }
-      if (dots_ > kMaxDepth || open_ > kMaxDepth) return false;
-      ++at_;
     }
-    return true;
+    return {};
   }
 
  private:
+  bool is_ascii() const {
+    return at_ >= text_.size() || static_cast<unsigned char>(text_[at_]) < 0x80;
+  }
+
+  std::string line() const {
+    return std::to_string(1 + std::ranges::count(text_.substr(0, at_), '\n'));
+  }
+
+  void count(char c) {
+    if (c == '.') ++dots_;
+    if (c == '[' || c == '{') ++open_;
+    if (c == ']' || c == '}') --open_;
+    if (std::string_view("[]{},=\n").find(c) != std::string_view::npos) dots_ = 0;
+  }
+
+  // Stops behind the closing quote, or before a letter that a joined line must not begin with.
   void skip_string(char quote) {
     const std::string triple(3, quote);
     const bool multi_line = text_.substr(at_, 3) == triple;
@@ -61,8 +87,20 @@ class DepthCheck {
       if (!multi_line && c == '\n') return;
       ++at_;
       if (!multi_line && c == quote) return;
-      if (c == '\\' && quote == '"') ++at_;
+      if (c == '\\' && quote == '"' && !skip_escape()) return;
     }
+  }
+
+  // Behind a backslash. False if it joins lines and a letter beyond ASCII follows.
+  bool skip_escape() {
+    const size_t next = std::min(text_.find_first_not_of(" \t\r\n", at_), text_.size());
+    if (next == at_) {
+      if (!is_ascii()) return false;
+      ++at_;
+      return true;
+    }
+    at_ = next;
+    return is_ascii();
   }
 
   std::string_view text_;
@@ -112,6 +150,17 @@ class Flattener {
   Sources::Layer& layer_;
 };
 
+toml::table parse(std::string_view text, std::string_view origin) {
+  try {
+    return toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    throw UsageError(concat(origin, ", line ", error.source().begin.line, ", column ",
+                            error.source().begin.column, ": ", error.description()));
+  } catch (const FailedAssertion&) {
+    throw UsageError(concat(origin, ": a key or a value is malformed"));
+  }
+}
+
 std::string comment(const Entry& entry) {
   std::string text = entry.declaration.help;
   const Domain& domain = entry.declaration.domain;
@@ -142,16 +191,10 @@ void dump_group(const std::string& group, const Options& options, std::string& t
 }  // namespace
 
 void Sources::add_toml(std::string_view text, std::string_view origin) {
-  if (!DepthCheck(text).passes())
-    throw UsageError(concat(origin, ": keys or lists are nested more than ", kMaxDepth, " deep"));
+  if (const std::string problem = Guard(text).problem(); !problem.empty())
+    throw UsageError(concat(origin, ", ", problem));
   Layer layer;
-  try {
-    const toml::table table = toml::parse(text);
-    Flattener(origin, layer).table(table, "");
-  } catch (const toml::parse_error& error) {
-    throw UsageError(concat(origin, ", line ", error.source().begin.line, ", column ",
-                            error.source().begin.column, ": ", error.description()));
-  }
+  Flattener(origin, layer).table(parse(text, origin), "");
   add(std::move(layer));
 }
 

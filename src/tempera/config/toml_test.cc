@@ -162,6 +162,10 @@ TEST(Toml, NastyBytes) {
       "model",
       "=",
       "model = ",
+      "[;a]",
+      "model\xc2\xb9 = 1",
+      "model = \"\"\"\\\n\xc2\xb9\"\"\"",
+      "model = \"\\\xc2\xb9\"",
       "[",
       "[[",
       "]",
@@ -194,6 +198,13 @@ TEST(Toml, LongListsAndDottedTextsAreNoDepth) {
   std::string text = "model = '" + std::string(200, '.') + "'\nbetas = [";
   for (int i = 0; i < 1000; ++i) text += "0.5, ";
   EXPECT_EQ(load(text + "]").betas.size(), 1000U);
+}
+
+TEST(Toml, LettersBeyondAsciiInTextsAndComments) {
+  const TestSettings settings =
+      load("\xef\xbb\xbfmodel = '\xc2\xb9'  # \xc2\xb9\nnote = \"\"\"\\\n  a\xc2\xb9\"\"\"\"");
+  EXPECT_EQ(settings.model, "\xc2\xb9");
+  EXPECT_EQ(settings.note, "a\xc2\xb9\"");
 }
 
 TEST(Toml, FilesThatCannotBeRead) {

@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <csignal>
+#include <exception>
+#include <iostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tempera/base/error.h"
+#include "tempera/base/interrupt.h"
+#include "tempera/base/suggest.h"
+#include "tempera/base/version.h"
+#include "tempera/cli/verb.h"
+#include "tempera/config/command_line.h"
+
+// The table of verbs. Each word NAME stands for a file NAME.cc with `Verb NAME_verb()`.
+#define TEMPERA_VERBS(X) X(data) X(completion)
+
+namespace tempera::cli {
+
+#define TEMPERA_DECLARE_VERB(name) Verb name##_verb();
+TEMPERA_VERBS(TEMPERA_DECLARE_VERB)
+#undef TEMPERA_DECLARE_VERB
+
+std::span<const Verb> all_verbs() {
+#define TEMPERA_LIST_VERB(name) name##_verb(),
+  static const std::vector<Verb> verbs = {TEMPERA_VERBS(TEMPERA_LIST_VERB)};
+#undef TEMPERA_LIST_VERB
+  return verbs;
+}
+
+namespace {
+
+enum ExitCode { kDone = 0, kFailed = 1, kWrongUsage = 2, kSignalBase = 128 };
+
+void print_help(std::ostream& out) {
+  out << "Usage: tempera VERB [options]\n"
+         "Transformers whose attention has a temperature.\n\nVerbs:\n";
+  size_t width = 0;
+  for (const Verb& verb : all_verbs()) width = std::max(width, verb.name.size());
+  for (const Verb& verb : all_verbs())
+    out << "  " << verb.name << std::string(width - verb.name.size() + 2, ' ') << verb.help << "\n";
+  out << "\n`tempera VERB --help` lists the options of a verb, `tempera --version` prints the "
+         "version.\n";
+}
+
+const Verb& find_verb(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Verb& verb : all_verbs()) {
+    if (verb.name == name) return verb;
+    names.push_back(verb.name);
+  }
+  const std::string what = name.starts_with('-') ? "option " : "verb ";
+  if (name.starts_with('-')) names = {"--help", "--version"};
+  throw UsageError(concat("unknown ", what, name, did_you_mean(name, names)));
+}
+
+void run_verb(const Verb& verb, std::span<const std::string> arguments) {
+  using Action = config::CommandLine::Action;
+  const config::CommandLine line = config::parse_command_line(arguments, verb.declare);
+  switch (line.action) {
+    case Action::kHelp:
+      std::cout << config::help_text("tempera", verb.name, verb.help, line.options);
+      return;
+    case Action::kDumpConfig:
+      std::cout << config::dump_toml(line.options);
+      return;
+    case Action::kRun:
+      verb.run(line.sources);
+      return;
+  }
+}
+
+void run_program(std::span<const std::string> arguments) {
+  if (arguments.empty()) {
+    print_help(std::cerr);
+    throw UsageError("a verb is missing");
+  }
+  const std::string& first = arguments[0];
+  if (first == "--help" || first == "-h" || first == "help")
+    print_help(std::cout);
+  else if (first == "--version")
+    std::cout << "tempera " << version() << "\n";
+  else
+    run_verb(find_verb(first), arguments.subspan(1));
+  // A full disk or a closed pipe shows only here.
+  TEMPERA_CHECK(std::cout.flush(), "cannot write the result to standard output");
+}
+
+// The only place where errors end.
+int guarded_main(std::span<const std::string> arguments) {
+  // Otherwise the limit on file sizes would kill the process, where a failed write can be reported.
+  std::signal(SIGXFSZ, SIG_IGN);
+  try {
+    run_program(arguments);
+    return kDone;
+  } catch (const Interrupted& error) {
+    std::cerr << error.what() << "\n";
+    return kSignalBase + error.signal();
+  } catch (const UsageError& error) {
+    const bool has_verb = !arguments.empty() && !arguments[0].starts_with('-');
+    std::cerr << "tempera: " << error.what() << "\n"
+              << "`tempera " << (has_verb ? arguments[0] + " " : "")
+              << "--help` shows the usage.\n";
+    return kWrongUsage;
+  } catch (const std::exception& error) {
+    std::cerr << "tempera: " << error.what() << "\n";
+    return kFailed;
+  }
+}
+
+}  // namespace
+}  // namespace tempera::cli
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  return tempera::cli::guarded_main(arguments);
+}

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+
+#include "tempera/config/settings.h"
+
+namespace tempera::cli {
+
+// A verb of the program: `tempera NAME ...`.
+struct Verb {
+  std::string name;
+  std::string help;  // one line
+  std::function<config::Options(const config::Sources&)> declare;
+  std::function<void(const config::Sources&)> run;
+};
+
+// A verb over a settings struct with declare(config::Options&). Results go to standard output,
+// messages and progress to standard error, failures are thrown.
+template <class Settings>
+Verb make_verb(std::string name, std::string help, void (*run)(const Settings&)) {
+  return {std::move(name), std::move(help),
+          [](const config::Sources& sources) {
+            Settings settings;
+            config::Options options(sources);
+            settings.declare(options);
+            return options;
+          },
+          [run](const config::Sources& sources) { run(config::from_sources<Settings>(sources)); }};
+}
+
+// The table of all verbs, in the order of the help.
+std::span<const Verb> all_verbs();
+
+}  // namespace tempera::cli
