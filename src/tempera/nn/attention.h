@@ -1,0 +1,93 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tempera/nn/cache.h"
+#include "tempera/nn/config.h"
+#include "tempera/nn/layers.h"
+#include "tempera/nn/positions.h"
+#include "tempera/temperature/method.h"
+#include "tempera/temperature/rows.h"
+
+namespace tempera::nn {
+
+// The rows of one sequence side, as all layers see them.
+struct Rows {
+  SequenceMask mask;
+  RowCounts counts;      // made from the mask
+  torch::Tensor tokens;  // (B, T)
+};
+
+// What one attention layer did, for chosen pairs of a query row and a key.
+struct LayerInspection {
+  torch::Tensor weight;         // (B, H, pairs): the attention weight of the row on the key
+  torch::Tensor a_q, a_k, a_v;  // (heads): mean scale over all rows that are no padding
+};
+
+struct Inspection {
+  torch::Tensor rows, keys;  // (B, pairs) int64: which weights are wanted
+  std::vector<LayerInspection> layers;
+};
+
+// What the layers of one pass share.
+struct Pass {
+  Rows rows;
+  Angles angles;
+  torch::Tensor bias;                           // of the logits; undefined: none
+  std::optional<uint64_t> dropout_seed = {};    // unset: no dropout
+  std::shared_ptr<Inspection> inspection = {};  // filled by every layer in turn
+};
+
+// The other sequence of a cross-attention.
+struct Source {
+  torch::Tensor x;  // (B, Tk, width)
+  Rows rows;
+};
+
+struct AttentionOptions {
+  int64_t width = 0;
+  bool bias = false;
+  QkNorm qk_norm = QkNorm::kNone;
+  double norm_eps = 1e-6;
+  double dropout = 0;
+  std::optional<int64_t> window = {};
+};
+
+// Projections, temperature, QK-norm, rotary map, the attention operator and the output projection.
+// The method's shape says heads, sizes and the kind: causal and bidirectional self-attention and
+// cross-attention are the same code with another source of keys.
+class Attention final : public torch::nn::Module {
+ public:
+  Attention(const AttentionOptions& options, std::shared_ptr<Method> method);
+
+  // Self-attention over x (B, T, width). With a cache, x are the rows behind those in it, which are
+  // added.
+  torch::Tensor forward(const torch::Tensor& x, const Pass& pass, LayerCache* cache = nullptr);
+  torch::Tensor forward(const torch::Tensor& x, const Pass& pass, const Source& source);
+
+  Method& method() { return *method_; }
+
+ private:
+  // A gain of size `size` or none.
+  torch::Tensor head_norm(const torch::Tensor& rows, const torch::Tensor& gain) const;
+  std::vector<torch::Tensor> heads_of(const torch::Tensor& projected,
+                                      const std::vector<int64_t>& heads) const;
+  torch::Tensor attend(const LayerInputs& inputs, const Pass& pass, const Rows& keys);
+  torch::Tensor attend_cached(const LayerInputs& inputs, const Pass& pass, LayerCache& cache);
+  ops::AttentionArgs arguments(const LayerInputs& inputs, const Pass& pass) const;
+  torch::Tensor merged(const torch::Tensor& out) const;
+
+  AttentionOptions options_;
+  std::shared_ptr<Method> method_;
+  std::shared_ptr<Linear> qkv_;     // self-attention
+  std::shared_ptr<Linear> q_, kv_;  // cross-attention
+  std::shared_ptr<Linear> out_;
+  torch::Tensor q_gain_, k_gain_;
+};
+
+}  // namespace tempera::nn

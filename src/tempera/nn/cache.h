@@ -1,0 +1,77 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "tempera/temperature/method.h"
+#include "tempera/temperature/state.h"
+
+namespace tempera::nn {
+
+// What an attention layer keeps of the rows it has seen: keys as they enter the product (normed and
+// rotated), values, the finished scales of both where the method has them, and the method's own
+// state.
+class LayerCache {
+ public:
+  LayerCache(const Method& method, int64_t batch, int64_t capacity,
+             const torch::TensorOptions& options);
+
+  int64_t length() const { return length_; }
+  int64_t capacity() const { return k_.size(2); }
+  const torch::Tensor& k() const { return k_; }      // (B, Hkv, capacity, size)
+  const torch::Tensor& v() const { return v_; }      // (B, Hkv, capacity, size)
+  const torch::Tensor& a_k() const { return a_k_; }  // (B, Hkv, capacity); undefined: 1
+  const torch::Tensor& a_v() const { return a_v_; }
+  const MethodState& state() const { return state_; }
+
+  // k and v: (B, Hkv, rows, size); n: (B, rows) of these rows.
+  void append(const torch::Tensor& k, const torch::Tensor& v, const RowScales& scales,
+              const torch::Tensor& n);
+  void truncate(int64_t length);
+  // An independent copy of the named sequences, in that order.
+  LayerCache select(const std::vector<int64_t>& sequences) const;
+
+ private:
+  void append_scale(torch::Tensor& kept, const RowScale& scale, const torch::Tensor& n);
+
+  torch::Tensor k_, v_, a_k_, a_v_;
+  MethodState state_;
+  int64_t length_ = 0;
+};
+
+// The caches of a model's layers and the tokens that are in them. All sequences have the same
+// length; shorter ones have padding in front.
+class ModelCache {
+ public:
+  // start: (B) how many rows of padding each sequence begins with; undefined: none.
+  ModelCache(std::vector<LayerCache> layers, torch::Tensor tokens, torch::Tensor start)
+      : layers_(std::move(layers)), tokens_(std::move(tokens)), start_(std::move(start)) {}
+
+  int64_t batch() const { return tokens_.size(0); }
+  int64_t length() const { return length_; }
+  int64_t capacity() const { return tokens_.size(1); }
+  const torch::Tensor& start() const { return start_; }
+  // (B, length())
+  torch::Tensor tokens() const { return tokens_.narrow(1, 0, length_); }
+  LayerCache& layer(int64_t index) { return layers_[static_cast<size_t>(index)]; }
+
+  // The rows (B, rows) of a pass that has gone through all layers.
+  void append_tokens(const torch::Tensor& tokens);
+  // Forgets the rows from `length` on, in all layers.
+  void truncate(int64_t length);
+  // An independent copy.
+  ModelCache fork() const;
+  // An independent copy of the named sequences, in that order: beams, or one prompt for several
+  // answers.
+  ModelCache select(const std::vector<int64_t>& sequences) const;
+
+ private:
+  std::vector<LayerCache> layers_;
+  torch::Tensor tokens_;  // (B, capacity) int64
+  torch::Tensor start_;
+  int64_t length_ = 0;
+};
+
+}  // namespace tempera::nn

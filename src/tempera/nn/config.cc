@@ -1,0 +1,224 @@
+#include "tempera/nn/config.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "tempera/base/error.h"
+#include "tempera/temperature/registry.h"
+
+namespace tempera::nn {
+namespace {
+
+using config::EnumChoices;
+using config::range;
+
+void declare_shape(ModelConfig& c, config::Options& options) {
+  options.option("vocabulary", c.vocabulary, range(0, 1e9), "token ids; 0: as the data has");
+  options.option("outputs", c.outputs, range(0, 1e9), "classes predicted; 0: the vocabulary");
+  options.option("layers", c.layers, range(1, 10000), "blocks", {.alias = "layers"});
+  options.option("width", c.width, range(1, 1e6), "width of the hidden states", {.alias = "width"});
+  options.option("heads", c.heads, range(1, 10000), "query heads of a layer", {.alias = "heads"});
+  options.option("kv-heads", c.kv_heads, range(0, 10000), "key-value heads; 0: as many as heads",
+                 {.alias = "kv-heads"});
+  options.option("head-size", c.head_size, range(0, 256), "columns of a head; 0: width / heads");
+  options.option("mlp-size", c.mlp_size, range(0, 1e7),
+                 "hidden units; 0: 8/3 of the width for swiglu, else 4 times the width");
+  options.option("context", c.context, range(1, 1e9), "length that the model is trained at",
+                 {.alias = "context"});
+  options.option("window", c.window, range(0, 1e9), "keys that a row can see; 0: all before it");
+  options.option("token-shift", c.token_shift, "add the token before by a learned vector");
+  options.option("tied-embeddings", c.tied_embeddings, "the output matrix is the token table");
+}
+
+void declare_parts(ModelConfig& c, config::Options& options) {
+  options.option("norm", c.norm,
+                 EnumChoices<NormKind>{{{"layer", NormKind::kLayer}, {"rms", NormKind::kRms}}},
+                 "LayerNorm or RMSNorm");
+  options.option(
+      "norm-placement", c.norm_placement,
+      EnumChoices<NormPlacement>{{{"pre", NormPlacement::kPre}, {"post", NormPlacement::kPost}}},
+      "norm before each part or after its residual sum");
+  options.option("norm-eps", c.norm_eps, config::above_to(0, 1), "added to the variance");
+  options.option("qk-norm", c.qk_norm,
+                 EnumChoices<QkNorm>{
+                     {{"none", QkNorm::kNone}, {"plain", QkNorm::kPlain}, {"gain", QkNorm::kGain}}},
+                 "RMSNorm of queries and keys, without or with a learned gain");
+  options.option("position", c.position,
+                 EnumChoices<PositionKind>{{{"rope", PositionKind::kRope},
+                                            {"learned", PositionKind::kLearned},
+                                            {"sinusoidal", PositionKind::kSinusoidal},
+                                            {"t5", PositionKind::kT5},
+                                            {"none", PositionKind::kNone}}},
+                 "position coding");
+  options.option("rope-base", c.rope_base, config::above_to(1, 1e12), "base of the rotary angles");
+  options.option("rope-fraction", c.rope_fraction, config::above_to(0, 1),
+                 "part of a head's columns that rotates");
+  options.option("activation", c.activation,
+                 EnumChoices<Activation>{{{"swiglu", Activation::kSwiglu},
+                                          {"gelu", Activation::kGelu},
+                                          {"gelu-tanh", Activation::kGeluTanh}}},
+                 "activation of the MLP");
+  options.option("attention-bias", c.attention_bias, "biases in the attention projections");
+  options.option("mlp-bias", c.mlp_bias, "biases in the MLP");
+  options.option("dropout-embedding", c.dropout_embedding, range(0, 0.999), "of the embeddings");
+  options.option("dropout-residual", c.dropout_residual, range(0, 0.999), "of what each part adds");
+  options.option("dropout-attention", c.dropout_attention, range(0, 0.999),
+                 "of the attention weights");
+  options.option(
+      "init", c.init,
+      EnumChoices<InitKind>{{{"normal", InitKind::kNormal}, {"fan-in", InitKind::kFanIn}}},
+      "normal: all weights N(0, std^2), those that add to the residual over sqrt(2 layers); "
+      "fan-in: uniform in 1/sqrt(inputs), tables N(0, 1/width)");
+  options.option("init-std", c.init_std, config::above_to(0, 10), "deviation of init = normal");
+}
+
+// The members of the group `model`; ModelConfig itself declares more than one group.
+struct ModelGroup {
+  ModelConfig& config;
+  void declare(config::Options& options) {
+    declare_shape(config, options);
+    declare_parts(config, options);
+  }
+};
+
+struct TemperatureGroup {
+  TemperatureConfig& config;
+  void declare(config::Options& options) {
+    options.option("method", config.method,
+                   "temperature of the attention, or a product: head,value",
+                   {.alias = "temperature"});
+    options.option("layers", config.layers, "layers that have it: all, 4-, 0-3,6");
+  }
+};
+
+template <class... Parts>
+void require(bool condition, const Parts&... parts) {
+  if (!condition) throw UsageError(concat(parts...));
+}
+
+int64_t parse_layer(std::string_view digits, std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  require(error == std::errc() && end == digits.data() + digits.size() && value >= 0, "'", text,
+          "' is no list of layers: give 'all', or ranges such as '0-3,6' or '4-'");
+  return value;
+}
+
+}  // namespace
+
+void TemperatureConfig::declare(config::Options& declared) {
+  TemperatureGroup group{*this};
+  declared.group("temperature", group);
+  const auto chosen = split_methods(method);
+  declared.declared("temperature", method_declarations(method, Origin::kScratch), options);
+  for (const auto& entry : method_registry()) {
+    if (std::ranges::count(chosen, entry.name) > 0) continue;
+    declared.elsewhere("temperature", entry.options, "only with --temperature " + entry.name);
+  }
+}
+
+void ModelConfig::declare(config::Options& options) {
+  ModelGroup model{*this};
+  options.group("model", model);
+  temperature.declare(options);
+}
+
+int64_t ModelConfig::size_of_mlp() const {
+  if (mlp_size > 0) return mlp_size;
+  if (activation != Activation::kSwiglu) return 4 * width;
+  // Three matrices with as many numbers as the two of 4 times the width, in multiples of 64.
+  return (8 * width / 3 + 63) / 64 * 64;
+}
+
+int64_t ModelConfig::rotary_size() const {
+  return 2 * static_cast<int64_t>(static_cast<double>(size_of_head()) * rope_fraction / 2);
+}
+
+std::optional<int64_t> ModelConfig::attention_window() const {
+  return window > 0 ? std::optional(window) : std::nullopt;
+}
+
+LayerShape ModelConfig::layer_shape(int64_t layer) const {
+  return {.layers = layers,
+          .layer = layer,
+          .d_model = width,
+          .q_heads = heads,
+          .kv_heads = kv_head_count(),
+          .qk_size = size_of_head(),
+          .v_size = size_of_head(),
+          .vocabulary = vocabulary,
+          .trained_length = context,
+          .kind = AttentionKind::kCausal};
+}
+
+std::vector<MethodSpec> ModelConfig::method_of_layer(int64_t layer) const {
+  if (!parse_layers(temperature.layers, layers)[static_cast<size_t>(layer)])
+    return {{"softmax", {}}};
+  return method_specs(temperature.method, temperature.options, Origin::kScratch);
+}
+
+void ModelConfig::validate() const {
+  require(vocabulary > 0, "model.vocabulary: 0 given; the number of token ids expected");
+  require(layers > 0 && width > 0 && heads > 0 && context > 0, "model: ", layers, " layers, width ",
+          width, ", ", heads, " heads and context ", context, " given; all must be above 0");
+  require(head_size > 0 || width % heads == 0, "model.heads: ", heads,
+          " given, which does not divide the width ", width,
+          "; change one of them or set model.head-size");
+  const int64_t size = size_of_head();
+  require(size % 8 == 0 && size >= 16 && size <= 256, "model.head-size: a head has ", size,
+          " columns (width ", width, ", ", heads,
+          " heads); a multiple of 8 from 16 to 256 expected: change heads, width or head-size");
+  require(heads % kv_head_count() == 0, "model.kv-heads: ", kv_head_count(),
+          " given, which does not divide the ", heads, " heads");
+  require(position != PositionKind::kRope || rotary_size() >= 2,
+          "model.rope-fraction: ", rope_fraction, " of ", size,
+          " columns is less than the 2 that rotate together");
+  require(!tied_embeddings || output_count() == vocabulary,
+          "model.tied-embeddings: ", output_count(), " outputs given and a vocabulary of ",
+          vocabulary, "; a tied matrix needs both the same: set model.tied-embeddings = false");
+  for (const double p : {dropout_embedding, dropout_residual, dropout_attention})
+    require(p >= 0 && p < 1, "model.dropout: ", p, " given, a share from 0 to below 1 expected");
+  parse_layers(temperature.layers, layers);
+  method_specs(temperature.method, temperature.options, Origin::kScratch);
+}
+
+ModelConfig phonebook_model() {
+  ModelConfig config;
+  config.vocabulary = 16 + 2048;
+  config.outputs = 16;
+  config.layers = 1;
+  config.width = 64;
+  config.heads = 4;
+  config.mlp_size = 128;
+  config.context = 96;
+  config.qk_norm = QkNorm::kPlain;
+  config.position = PositionKind::kNone;
+  config.activation = Activation::kGelu;
+  config.mlp_bias = true;
+  config.tied_embeddings = false;
+  config.token_shift = true;
+  config.init = InitKind::kFanIn;
+  return config;
+}
+
+std::vector<bool> parse_layers(std::string_view text, int64_t count) {
+  std::vector<bool> chosen(static_cast<size_t>(count), text == "all");
+  if (text == "all") return chosen;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const auto part = text.substr(begin, end - begin);
+    const size_t dash = part.find('-');
+    const int64_t first = parse_layer(part.substr(0, dash), text);
+    int64_t last = first;
+    if (dash != std::string_view::npos)
+      last = dash + 1 == part.size() ? count - 1 : parse_layer(part.substr(dash + 1), text);
+    require(first < count && last < count, "layers '", text, "': the model has the layers 0 to ",
+            count - 1);
+    require(first <= last, "layers '", text, "': the range ", part, " has its ends the wrong way");
+    for (int64_t layer = first; layer <= last; ++layer) chosen[static_cast<size_t>(layer)] = true;
+    begin = end + 1;
+  }
+  return chosen;
+}
+
+}  // namespace tempera::nn

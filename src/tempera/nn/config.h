@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tempera/config/options.h"
+#include "tempera/temperature/method.h"
+
+namespace tempera::nn {
+
+enum class NormKind { kLayer, kRms };
+enum class NormPlacement { kPre, kPost };
+enum class QkNorm { kNone, kPlain, kGain };
+enum class PositionKind { kRope, kLearned, kSinusoidal, kT5, kNone };
+enum class Activation { kSwiglu, kGelu, kGeluTanh };
+enum class InitKind { kNormal, kFanIn };
+
+// Which temperature, with which options, in which layers.
+struct TemperatureConfig {
+  std::string method = "softmax";  // or a product, "head,value"
+  std::string layers = "all";      // "all", "4-", "0-3,6", counted from 0
+  MethodOptions options = {};      // what is not given has the method's default
+
+  bool operator==(const TemperatureConfig&) const = default;
+  // The group `temperature`; the options of the method are its members.
+  void declare(config::Options& options);
+};
+
+// The shape of a model. Zeros stand for what follows from the rest; the functions below say what.
+struct ModelConfig {
+  int64_t vocabulary = 0;
+  int64_t outputs = 0;
+  int64_t layers = 6;
+  int64_t width = 384;
+  int64_t heads = 6;
+  int64_t kv_heads = 0;
+  int64_t head_size = 0;
+  int64_t mlp_size = 0;
+  int64_t context = 512;
+  int64_t window = 0;
+  NormKind norm = NormKind::kRms;
+  NormPlacement norm_placement = NormPlacement::kPre;
+  double norm_eps = 1e-6;
+  QkNorm qk_norm = QkNorm::kNone;
+  PositionKind position = PositionKind::kRope;
+  double rope_base = 10000;
+  double rope_fraction = 1;
+  Activation activation = Activation::kSwiglu;
+  bool attention_bias = false;
+  bool mlp_bias = false;
+  bool tied_embeddings = true;
+  bool token_shift = false;
+  double dropout_embedding = 0;
+  double dropout_residual = 0;
+  double dropout_attention = 0;
+  InitKind init = InitKind::kNormal;
+  double init_std = 0.02;
+  TemperatureConfig temperature = {};
+
+  bool operator==(const ModelConfig&) const = default;
+  // The groups `model` and `temperature`.
+  void declare(config::Options& options);
+  // Throws UsageError unless a model can be built.
+  void validate() const;
+
+  int64_t output_count() const { return outputs > 0 ? outputs : vocabulary; }
+  int64_t kv_head_count() const { return kv_heads > 0 ? kv_heads : heads; }
+  int64_t size_of_head() const { return head_size > 0 ? head_size : width / heads; }
+  int64_t size_of_mlp() const;
+  // Columns of a head that rotate.
+  int64_t rotary_size() const;
+  // The longest sequence; 0: no bound.
+  int64_t max_length() const { return position == PositionKind::kLearned ? context : 0; }
+  std::optional<int64_t> attention_window() const;
+  LayerShape layer_shape(int64_t layer) const;
+  // The temperature of one layer; softmax where it has none.
+  std::vector<MethodSpec> method_of_layer(int64_t layer) const;
+};
+
+// The model of the built-in phone-book task: one block without positions that sees the token before
+// by a learned shift, so that one layer suffices.
+ModelConfig phonebook_model();
+
+// Whether each of `count` layers is in a list such as "all", "4-" or "0-3,6".
+std::vector<bool> parse_layers(std::string_view text, int64_t count);
+
+}  // namespace tempera::nn

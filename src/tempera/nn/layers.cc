@@ -1,0 +1,57 @@
+#include "tempera/nn/layers.h"
+
+#include <torch/torch.h>
+
+#include "tempera/nn/functional.h"
+
+namespace tempera::nn {
+
+Linear::Linear(int64_t inputs, int64_t outputs, bool bias) {
+  weight_ = register_parameter("weight", torch::empty({outputs, inputs}));
+  if (bias) bias_ = register_parameter("bias", torch::empty({outputs}));
+}
+
+torch::Tensor Linear::forward(const torch::Tensor& x) const {
+  const auto type = x.scalar_type();
+  if (!bias_.defined()) return torch::linear(x, weight_.to(type));
+  return torch::linear(x, weight_.to(type), bias_.to(type));
+}
+
+Embedding::Embedding(int64_t rows, int64_t width)
+    : weight_(register_parameter("weight", torch::empty({rows, width}))) {}
+
+torch::Tensor Embedding::forward(const torch::Tensor& index) const {
+  return torch::embedding(weight_, index);
+}
+
+Norm::Norm(NormKind kind, int64_t width, double eps) : kind_(kind), eps_(eps) {
+  weight_ = register_parameter("weight", torch::empty({width}));
+  if (kind == NormKind::kLayer) bias_ = register_parameter("bias", torch::empty({width}));
+}
+
+torch::Tensor Norm::forward(const torch::Tensor& x) const {
+  return kind_ == NormKind::kLayer ? layer_norm(x, weight_, bias_, eps_)
+                                   : rms_norm(x, weight_, eps_);
+}
+
+Mlp::Mlp(const ModelConfig& config) : activation_(config.activation) {
+  const int64_t size = config.size_of_mlp();
+  const int64_t columns = activation_ == Activation::kSwiglu ? 2 * size : size;
+  in_ = register_module("in", std::make_shared<Linear>(config.width, columns, config.mlp_bias));
+  out_ = register_module("out", std::make_shared<Linear>(size, config.width, config.mlp_bias));
+}
+
+torch::Tensor Mlp::forward(const torch::Tensor& x) const {
+  const auto hidden = in_->forward(x);
+  switch (activation_) {
+    case Activation::kSwiglu:
+      return out_->forward(swiglu(hidden));
+    case Activation::kGelu:
+      return out_->forward(torch::gelu(hidden));
+    case Activation::kGeluTanh:
+      return out_->forward(torch::gelu(hidden, "tanh"));
+  }
+  TORCH_INTERNAL_ASSERT(false, "an activation without a case");
+}
+
+}  // namespace tempera::nn

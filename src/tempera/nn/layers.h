@@ -1,0 +1,56 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+
+#include "tempera/nn/config.h"
+
+// The smallest modules. Their parameters have no values until a model is initialised or loaded, and
+// are used in the type of the rows that come in, so that 32-bit weights serve a bfloat16 pass.
+namespace tempera::nn {
+
+class Linear final : public torch::nn::Module {
+ public:
+  Linear(int64_t inputs, int64_t outputs, bool bias);
+  torch::Tensor forward(const torch::Tensor& x) const;
+  const torch::Tensor& weight() const { return weight_; }
+
+ private:
+  torch::Tensor weight_;  // (outputs, inputs)
+  torch::Tensor bias_;
+};
+
+class Embedding final : public torch::nn::Module {
+ public:
+  Embedding(int64_t rows, int64_t width);
+  torch::Tensor forward(const torch::Tensor& index) const;
+  const torch::Tensor& weight() const { return weight_; }
+
+ private:
+  torch::Tensor weight_;  // (rows, width)
+};
+
+class Norm final : public torch::nn::Module {
+ public:
+  Norm(NormKind kind, int64_t width, double eps);
+  torch::Tensor forward(const torch::Tensor& x) const;
+
+ private:
+  NormKind kind_;
+  double eps_;
+  torch::Tensor weight_, bias_;
+};
+
+class Mlp final : public torch::nn::Module {
+ public:
+  explicit Mlp(const ModelConfig& config);
+  torch::Tensor forward(const torch::Tensor& x) const;
+
+ private:
+  Activation activation_;
+  std::shared_ptr<Linear> in_;  // swiglu: gate and up in one matrix
+  std::shared_ptr<Linear> out_;
+};
+
+}  // namespace tempera::nn

@@ -1,0 +1,124 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tempera/nn/attention.h"
+#include "tempera/nn/cache.h"
+#include "tempera/nn/config.h"
+
+namespace tempera::nn {
+
+// What is undefined is absent.
+struct Batch {
+  torch::Tensor tokens;              // (B, T) int64
+  torch::Tensor targets;             // (B, T) int64: what row t predicts; -100: nothing
+  torch::Tensor documents;           // (B, n) lengths that sum to T, 0 where there are fewer
+  torch::Tensor key_start, key_end;  // (B): rows outside [start, end) are padding
+  uint64_t dropout_seed = 0;         // used in training; give every pass another
+};
+
+enum class ParameterKind {
+  kMatrix,      // of the projections
+  kEmbedding,   // token and position tables and the output matrix
+  kVector,      // gains, biases, the token shift, the relative bias
+  kTemperature  // of a method
+};
+
+struct NamedParameter {
+  std::string name;
+  torch::Tensor tensor;
+  ParameterKind kind;
+};
+
+// Only matrices and tables are decayed.
+inline bool is_decayed(ParameterKind kind) {
+  return kind == ParameterKind::kMatrix || kind == ParameterKind::kEmbedding;
+}
+
+// By name: parameters and buffers. The names are listed in docs/models.md.
+using StateMap = std::map<std::string, torch::Tensor>;
+
+// Called with the hidden states before the first layer (layer -1) and after each.
+using LayerObserver = std::function<void(int64_t layer, const torch::Tensor& output)>;
+
+// A model of token sequences. Dropout acts in training mode (train()); inference wants eval() and
+// no_grad.
+class Model : public torch::nn::Module {
+ public:
+  explicit Model(ModelConfig config) : config_(std::move(config)) {}
+
+  const ModelConfig& config() const { return config_; }
+
+  // (B, T, width) after the last norm.
+  virtual torch::Tensor hidden(const Batch& batch, const LayerObserver& observer = {}) = 0;
+  // (outputs, width)
+  virtual const torch::Tensor& output_weight() const = 0;
+  // The scores (..., outputs) of hidden states (..., width).
+  torch::Tensor project(const torch::Tensor& hidden) const;
+  torch::Tensor logits(const Batch& batch) { return project(hidden(batch)); }
+  // Mean over the targets that are not -100.
+  torch::Tensor loss(const Batch& batch, double label_smoothing = 0);
+  // (B, T) float32: the loss of every row, 0 where it has no target. No gradients.
+  torch::Tensor token_losses(const Batch& batch);
+
+  // For every layer the attention weight of row rows[b][i] on key keys[b][i], and the mean
+  // temperatures; rows and keys are (B, pairs).
+  virtual std::vector<LayerInspection> inspect(const Batch& batch, const torch::Tensor& rows,
+                                               const torch::Tensor& keys) = 0;
+
+  // An empty cache. start: (B) rows of padding in front of each sequence, undefined: none.
+  virtual ModelCache make_cache(int64_t batch, int64_t capacity,
+                                const torch::Tensor& start = {}) = 0;
+  // Hidden states (B, rows, width) of tokens (B, rows) that follow those in the cache. No
+  // gradients.
+  virtual torch::Tensor extend(const torch::Tensor& tokens, ModelCache& cache) = 0;
+
+  // A longer context, with another rotary base; a stage of training. Learned positions are bound to
+  // theirs.
+  virtual void set_context(int64_t context, double rope_base);
+  // The method of every layer, in order.
+  virtual std::vector<Method*> methods() = 0;
+
+  // Keep only the blocks' inputs for the backward pass, and compute the rest again there.
+  void set_recompute(bool on) { recompute_ = on; }
+  // Rows are computed in this type; the parameters keep theirs.
+  void set_compute_type(torch::ScalarType type) { compute_type_ = type; }
+  torch::ScalarType compute_type() const { return compute_type_; }
+
+  // All parameters in a fixed order.
+  std::vector<NamedParameter> parameter_list() const;
+  int64_t parameter_count() const;
+  int64_t temperature_parameter_count() const;
+
+  // The tensors themselves, not copies.
+  StateMap state() const;
+  // Copies the values in. Throws, naming the tensors, if names or shapes differ.
+  void load_state(const StateMap& state);
+
+ protected:
+  bool recompute() const { return recompute_; }
+
+  ModelConfig config_;
+
+ private:
+  bool recompute_ = false;
+  torch::ScalarType compute_type_ = torch::kFloat32;
+};
+
+// A model with weights drawn from the seed. A parameter's start depends on the seed, its name and
+// its shape alone, and a method's parameters draw nothing, so all methods start from the same
+// weights.
+std::shared_ptr<Model> make_model(const ModelConfig& config, uint64_t seed);
+
+// The phases of make_model. Without initialisation the weights have no values: for loading.
+std::shared_ptr<Model> make_empty_model(const ModelConfig& config);
+void initialize(Model& model, uint64_t seed);
+
+}  // namespace tempera::nn
