@@ -2,7 +2,6 @@
 
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <unordered_set>
 
 #include "tempera/base/error.h"
@@ -27,7 +26,8 @@ class HeaderReader {
       place_ = Place::kTensor;
       tensor_ = HeaderTensor{.name = key_};
       has_dtype_ = has_shape_ = false;
-      offsets_.reset();
+      has_offsets_ = false;
+      offsets_.clear();
     } else {
       unexpected("an object");
     }
@@ -72,7 +72,6 @@ class HeaderReader {
       place_ = Place::kShapeItem;
     } else if (place_ == Place::kOffsets) {
       place_ = Place::kOffsetItem;
-      offsets_.emplace();
     } else {
       unexpected("an array");
     }
@@ -88,9 +87,9 @@ class HeaderReader {
                     "\" has more than ", kMostDimensions, " dimensions");
       tensor_.shape.push_back(static_cast<int64_t>(value));
     } else if (place_ == Place::kOffsetItem) {
-      TEMPERA_CHECK(offsets_->size() < 2, where_, ": tensor \"", tensor_.name,
+      TEMPERA_CHECK(offsets_.size() < 2, where_, ": tensor \"", tensor_.name,
                     "\" has more than two data_offsets");
-      offsets_->push_back(value);
+      offsets_.push_back(value);
     } else {
       unexpected("a number");
     }
@@ -99,8 +98,8 @@ class HeaderReader {
 
   bool end_array() {
     if (place_ == Place::kOffsetItem)
-      TEMPERA_CHECK(offsets_->size() == 2, where_, ": tensor \"", tensor_.name, "\" has ",
-                    offsets_->size(), " data_offsets, two expected");
+      TEMPERA_CHECK(offsets_.size() == 2, where_, ": tensor \"", tensor_.name, "\" has ",
+                    offsets_.size(), " data_offsets, two expected");
     place_ = Place::kTensor;
     return true;
   }
@@ -152,7 +151,8 @@ class HeaderReader {
       has_shape_ = true;
       place_ = Place::kShape;
     } else if (name == "data_offsets") {
-      once(offsets_.has_value());
+      once(has_offsets_);
+      has_offsets_ = true;
       place_ = Place::kOffsets;
     } else {
       throw Error(concat(where_, ": tensor \"", tensor_.name, "\" has the unknown entry \"", name,
@@ -161,13 +161,13 @@ class HeaderReader {
   }
 
   void finish_tensor() {
-    const char* missing = !has_dtype_   ? "dtype"
-                          : !has_shape_ ? "shape"
-                          : !offsets_   ? "data_offsets"
-                                        : nullptr;
+    const char* missing = !has_dtype_     ? "dtype"
+                          : !has_shape_   ? "shape"
+                          : !has_offsets_ ? "data_offsets"
+                                          : nullptr;
     TEMPERA_CHECK(!missing, where_, ": tensor \"", tensor_.name, "\" has no ", missing);
-    tensor_.begin = (*offsets_)[0];
-    tensor_.end = (*offsets_)[1];
+    tensor_.begin = offsets_[0];
+    tensor_.end = offsets_[1];
     header_.tensors.push_back(std::move(tensor_));
   }
 
@@ -200,8 +200,8 @@ class HeaderReader {
   std::string key_;
   std::unordered_set<std::string> names_;
   HeaderTensor tensor_;
-  bool has_dtype_ = false, has_shape_ = false;
-  std::optional<std::vector<uint64_t>> offsets_;
+  bool has_dtype_ = false, has_shape_ = false, has_offsets_ = false;
+  std::vector<uint64_t> offsets_;
 };
 
 }  // namespace

@@ -41,11 +41,10 @@ void draw_figure(Canvas& canvas, const Figure& figure, const Layout& layout) {
                 fit_text(figure.title, kHeading, layout.width - 2 * kMargin, /*bold=*/true),
                 {.size = kHeading, .bold = true});
   for (size_t i = 0; i < figure.panels.size(); ++i) {
-    const auto column = static_cast<double>(i % layout.columns),
-               row = static_cast<double>(i / layout.columns);
-    const Rect panel{kMargin + column * (figure.panel_width + kGap),
-                     layout.top + row * (figure.panel_height + kGap), figure.panel_width,
-                     figure.panel_height};
+    const size_t row = i / layout.columns, column = i % layout.columns;
+    const Rect panel{kMargin + static_cast<double>(column) * (figure.panel_width + kGap),
+                     layout.top + static_cast<double>(row) * (figure.panel_height + kGap),
+                     figure.panel_width, figure.panel_height};
     std::visit([&](const auto& chart) { draw(canvas, panel, chart); }, figure.panels[i]);
   }
 }

@@ -96,11 +96,11 @@ void draw_no_data(Canvas& canvas, const Rect& rect) {
 }
 
 Scale make_scale(const Axis& axis, Range found) {
-  const auto usable = [&](const std::optional<double>& limit) {
-    return limit && std::isfinite(*limit) && (!axis.log || *limit > 0);
+  const auto choose = [&](const std::optional<double>& limit, double otherwise) {
+    const double value = limit.value_or(otherwise);
+    return std::isfinite(value) && (!axis.log || value > 0) ? value : otherwise;
   };
-  if (usable(axis.min)) found.low = *axis.min;
-  if (usable(axis.max)) found.high = *axis.max;
+  found = {choose(axis.min, found.low), choose(axis.max, found.high)};
   return {widen(found, axis.log), axis.log};
 }
 

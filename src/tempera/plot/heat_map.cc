@@ -105,8 +105,9 @@ void draw_values(Canvas& canvas, const Rect& area, const HeatMap& chart, const S
   if (longest + 4 > width) return;
   for (size_t i = 0; i < texts.size(); ++i) {
     if (!std::isfinite(chart.values[i])) continue;
-    const Point centre{area.x + width * (static_cast<double>(i % chart.columns) + 0.5),
-                       area.y + height * (static_cast<double>(i / chart.columns) + 0.5)};
+    const size_t row = i / chart.columns, column = i % chart.columns;
+    const Point centre{area.x + width * (static_cast<double>(column) + 0.5),
+                       area.y + height * (static_cast<double>(row) + 0.5)};
     const Color background = cell_color(chart, scale, chart.values[i]);
     canvas.text({centre.x, centre.y + cap_height(kCellSize) / 2}, texts[i],
                 {.size = kCellSize, .color = text_on(background), .anchor = Anchor::kMiddle});

@@ -200,10 +200,12 @@ void SvgCanvas::cells(const Rect& rect, size_t rows, size_t columns,
     body_ += "<g shape-rendering=\"crispEdges\">\n";
     const double width = rect.width / static_cast<double>(columns);
     const double height = rect.height / static_cast<double>(rows);
-    for (size_t i = 0; i < colors.size(); ++i)
-      this->rect({rect.x + width * static_cast<double>(i % columns),
-                  rect.y + height * static_cast<double>(i / columns), width, height},
+    for (size_t i = 0; i < colors.size(); ++i) {
+      const size_t row = i / columns, column = i % columns;
+      this->rect({rect.x + width * static_cast<double>(column),
+                  rect.y + height * static_cast<double>(row), width, height},
                  colors[i]);
+    }
     body_ += "</g>\n";
     return;
   }
