@@ -114,7 +114,7 @@ struct RecipeRow {
 };
 
 template <class T>
-HWY_INLINE float token_term(const Recipe<T>& recipe, int64_t b, int64_t h, int64_t row) {
+HWY_INLINE float token_dot(const Recipe<T>& recipe, int64_t b, int64_t h, int64_t row) {
   const T* source = recipe.source.at(b, h, row);
   const float* w = recipe.w + h * recipe.size;
   Vec sum = hn::Zero(F32());
@@ -122,7 +122,7 @@ HWY_INLINE float token_term(const Recipe<T>& recipe, int64_t b, int64_t h, int64
     const int64_t left = recipe.size - c;
     sum = hn::MulAdd(gelu(load_some(source + c, left)), load_some(w + c, left), sum);
   }
-  return std::tanh(sum_lanes(sum));
+  return sum_lanes(sum);
 }
 
 template <class T>
@@ -137,16 +137,20 @@ template <class T>
 HWY_INLINE void evaluate_scale(const Scale<T>& scale, int64_t b, int64_t h, int64_t first,
                                int64_t count, int64_t all_rows, const ScaleScratch& to,
                                int64_t at) {
+  const Recipe<T>& recipe = scale.recipe;
+  float* token = to.tanh + at;
+  if (recipe.w) {
+    for (int64_t r = 0; r < count; ++r) token[r] = token_dot(recipe, b, h, first + r);
+    for (int64_t r = 0; r < count; r += kLanes)
+      store_some(tanh(load_some(token + r, count - r)), token + r, count - r);
+  } else {
+    std::fill_n(token, count, 0.0F);
+  }
   for (int64_t r = 0; r < count; ++r) {
-    const int64_t row = first + r;
-    float a = scale.rows ? *scale.rows.at(b, h, row) : 1.0F;
-    float token = 0.0F;
-    if (scale.recipe.active()) {
-      if (scale.recipe.w) token = token_term(scale.recipe, b, h, row);
-      a *= recipe_row(scale.recipe, b, h, row, all_rows, token).value();
-    }
-    to.total[at + r] = a;
-    to.tanh[at + r] = token;
+    const float given = scale.rows ? *scale.rows.at(b, h, first + r) : 1.0F;
+    to.total[at + r] = recipe.active()
+                           ? given * recipe_row(recipe, b, h, first + r, all_rows, token[r]).value()
+                           : given;
   }
 }
 
