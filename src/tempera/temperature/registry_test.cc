@@ -1,0 +1,101 @@
+#include "tempera/temperature/registry.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <set>
+
+#include "tempera/base/error.h"
+#include "tempera/temperature/testing_layer.h"
+
+namespace tempera {
+namespace {
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Registry, EntriesAreComplete) {
+  std::set<std::string> names;
+  for (const auto& entry : method_registry()) {
+    EXPECT_TRUE(names.insert(entry.name).second) << entry.name;
+    EXPECT_FALSE(entry.formula.empty() || entry.help.empty() || entry.variants.empty());
+    for (const auto& option : entry.options) EXPECT_FALSE(option.help.empty()) << option.name;
+    const auto specs = method_specs(entry.name, {}, Origin::kScratch);
+    EXPECT_EQ(make_method(specs, tiny_shape())->specs(), specs);
+  }
+  EXPECT_EQ(names.size(), 10U);
+}
+
+TEST(Registry, LoadedModelsStartAsPlainAttentionWhereThatIsADefault) {
+  for (const auto& entry : method_registry()) {
+    if (entry.loaded.empty()) continue;
+    ASSERT_TRUE(entry.plain);
+    EXPECT_EQ(method_specs(entry.name, {}, Origin::kLoaded),
+              method_specs(entry.name, *entry.plain, Origin::kScratch));
+  }
+  const auto specs = method_specs("ssa", {}, Origin::kLoaded);
+  EXPECT_EQ(text_option(specs[0].options, "g"), "linear");
+  EXPECT_EQ(text_option(method_specs("ssa", {}, Origin::kScratch)[0].options, "g"), "sigmoid");
+}
+
+TEST(Registry, UnknownNamesGetTheNearestOne) {
+  EXPECT_NE(message_of([] { find_method("focl"); }).find("focal"), std::string::npos);
+  EXPECT_NE(message_of([] { split_methods("head,valu"); }).find("value"), std::string::npos);
+  const auto message = message_of([] { method_specs("ssa", {{"alfa0", 1.0}}, Origin::kScratch); });
+  EXPECT_NE(message.find("alpha0"), std::string::npos) << message;
+  EXPECT_NE(message_of([] { split_methods("head,head"); }).find("twice"), std::string::npos);
+  EXPECT_NE(message_of([] { split_methods(""); }), "");
+  EXPECT_NE(message_of([] { split_methods("head,"); }), "");
+}
+
+TEST(Registry, WrongValuesAreRefused) {
+  const auto refused = [](const std::string& method, const std::string& name,
+                          const config::Value& value) {
+    return !message_of([&] { method_specs(method, {{name, value}}, Origin::kScratch); }).empty();
+  };
+  EXPECT_TRUE(refused("focal", "t", 0.0));
+  EXPECT_TRUE(refused("focal", "t", std::nan("")));
+  EXPECT_TRUE(refused("focal", "t", std::string("sharp")));
+  EXPECT_TRUE(refused("focal", "t", true));
+  EXPECT_TRUE(refused("ssa", "f", std::string("shard")));
+  EXPECT_TRUE(refused("llama4", "floor", 0.5));
+  EXPECT_TRUE(refused("llama4", "floor", int64_t{0}));
+}
+
+TEST(Registry, NumbersComeInEveryForm) {
+  const auto t = [](const config::Value& value) {
+    return real_option(method_specs("focal", {{"t", value}}, Origin::kScratch)[0].options, "t");
+  };
+  EXPECT_EQ(t(int64_t{1}), 1.0);
+  EXPECT_EQ(t(std::string("0.7")), 0.7);
+  const auto specs = method_specs("llama4", {{"floor", 4096.0}}, Origin::kScratch);
+  EXPECT_EQ(int_option(specs[0].options, "floor"), 4096);
+}
+
+TEST(Registry, AProductHasTheOptionsOfItsParts) {
+  const auto declarations = method_declarations("focal+llama4", Origin::kScratch);
+  ASSERT_EQ(declarations.size(), 4U);
+  EXPECT_EQ(declarations[0].name, "t");
+  const auto specs = method_specs("focal+llama4", {{"t", 0.5}, {"beta", 0.2}}, Origin::kScratch);
+  ASSERT_EQ(specs.size(), 2U);
+  EXPECT_EQ(real_option(specs[0].options, "t"), 0.5);
+  EXPECT_EQ(real_option(specs[1].options, "beta"), 0.2);
+  const auto method = make_method(specs, tiny_shape());
+  EXPECT_EQ(method->specs(), specs);
+}
+
+TEST(Registry, ImpossibleLayersAreRefused) {
+  auto shape = tiny_shape();
+  shape.kv_heads = 3;
+  EXPECT_THROW(make_method({{"head", {}}}, shape), Error);
+  EXPECT_THROW(make_method({}, tiny_shape()), Error);
+}
+
+}  // namespace
+}  // namespace tempera
