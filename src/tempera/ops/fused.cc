@@ -1,0 +1,366 @@
+#include "tempera/ops/fused.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+#include <optional>
+
+#include "tempera/kernels/fused.h"
+#include "tempera/ops/parallel.h"
+
+namespace tempera::ops {
+namespace {
+
+using at::Tensor;
+using kernels::BFloat16;
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+bool is_fused(const Tensor& x) {
+  return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+}
+
+// Calls body with a null pointer of the storage type.
+template <class Body>
+void for_storage(const Tensor& x, const Body& body) {
+  if (x.scalar_type() == at::kFloat) {
+    body(static_cast<float*>(nullptr));
+  } else {
+    body(static_cast<BFloat16*>(nullptr));
+  }
+}
+
+template <class T>
+T* data(const Tensor& x) {
+  return static_cast<T*>(x.defined() ? x.mutable_data_ptr() : nullptr);
+}
+
+// An undefined tensor cannot be the argument of a differentiable function, an absent one can.
+using Maybe = std::optional<Tensor>;
+Maybe maybe(const Tensor& x) { return x.defined() ? Maybe(x) : std::nullopt; }
+
+Tensor as_float(const Tensor& x) { return x.defined() ? x.to(at::kFloat).contiguous() : x; }
+
+template <class T>
+kernels::NormParams<T> norm_params(const Tensor& x, const Tensor& gain, const Tensor& bias,
+                                   double epsilon, bool centred) {
+  return {x.numel() / std::max<int64_t>(x.size(-1), 1),
+          x.size(-1),
+          data<T>(x),
+          data<float>(gain),
+          data<float>(bias),
+          static_cast<float>(epsilon),
+          centred};
+}
+
+struct NormFunction : Function<NormFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x_any, const Maybe& gain_any,
+                        const Maybe& bias_any, double epsilon, bool centred) {
+    const Tensor x = x_any.contiguous();
+    const Tensor gain = as_float(gain_any.value_or(Tensor()));
+    const Tensor bias = as_float(bias_any.value_or(Tensor()));
+    const Tensor y = at::empty_like(x);
+    const int64_t rows = x.numel() / std::max<int64_t>(x.size(-1), 1);
+    const Tensor mean = centred ? at::empty({rows}, x.options().dtype(at::kFloat)) : Tensor();
+    const Tensor rstd = at::empty({rows}, x.options().dtype(at::kFloat));
+    AtenParallel parallel;
+    for_storage(x, [&]<class T>(T*) {
+      kernels::norm_forward(norm_params<T>(x, gain, bias, epsilon, centred), data<T>(y),
+                            data<float>(mean), data<float>(rstd), parallel);
+    });
+    ctx->save_for_backward({x, gain, bias, mean, rstd});
+    ctx->saved_data["epsilon"] = epsilon;
+    ctx->saved_data["centred"] = centred;
+    if (gain_any) ctx->saved_data["gain_type"] = gain_any->scalar_type();
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const variable_list saved = ctx->get_saved_variables();
+    const Tensor &x = saved[0], &gain = saved[1], &bias = saved[2];
+    const Tensor d_y = d[0].contiguous();
+    const Tensor d_x = at::empty_like(x);
+    const Tensor d_gain = gain.defined() ? at::empty_like(gain) : Tensor();
+    const Tensor d_bias = bias.defined() ? at::empty_like(bias) : Tensor();
+    const Tensor workspace =
+        at::empty({kernels::norm_backward_workspace(x.size(-1))}, x.options().dtype(at::kFloat));
+    AtenParallel parallel;
+    for_storage(x, [&]<class T>(T*) {
+      kernels::norm_backward(norm_params<T>(x, gain, bias, ctx->saved_data["epsilon"].toDouble(),
+                                            ctx->saved_data["centred"].toBool()),
+                             data<float>(saved[3]), data<float>(saved[4]), data<T>(d_y),
+                             data<T>(d_x), data<float>(d_gain), data<float>(d_bias), parallel,
+                             data<float>(workspace));
+    });
+    const auto back = [&](const Tensor& g) {
+      return g.defined() ? g.to(ctx->saved_data["gain_type"].toScalarType()) : g;
+    };
+    return {d_x, back(d_gain), back(d_bias), Tensor(), Tensor()};
+  }
+};
+
+struct SwigluFunction : Function<SwigluFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& any) {
+    const Tensor gate_up = any.contiguous();
+    auto sizes = gate_up.sizes().vec();
+    sizes.back() /= 2;
+    const Tensor y = at::empty(sizes, gate_up.options());
+    AtenParallel parallel;
+    for_storage(y, [&]<class T>(T*) {
+      kernels::swiglu_forward(y.numel() / std::max<int64_t>(sizes.back(), 1), sizes.back(),
+                              data<T>(gate_up), data<T>(y), parallel);
+    });
+    ctx->save_for_backward({gate_up});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const Tensor gate_up = ctx->get_saved_variables()[0];
+    const Tensor d_y = d[0].contiguous();
+    const Tensor result = at::empty_like(gate_up);
+    AtenParallel parallel;
+    for_storage(d_y, [&]<class T>(T*) {
+      kernels::swiglu_backward(d_y.numel() / std::max<int64_t>(d_y.size(-1), 1), d_y.size(-1),
+                               data<T>(gate_up), data<T>(d_y), data<T>(result), parallel);
+    });
+    return {result};
+  }
+};
+
+// (B, T, heads, D) storage seen as (B, heads, T, D).
+Tensor make_heads(const Tensor& like, int64_t batch, int64_t rows, int64_t heads, int64_t size) {
+  return at::empty({batch, rows, heads, size}, like.options()).transpose(1, 2);
+}
+
+struct SplitFunction : Function<SplitFunction> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& qkv, int64_t heads,
+                               int64_t kv_heads) {
+    const int64_t batch = qkv.size(0), rows = qkv.size(1), all = heads + 2 * kv_heads;
+    const int64_t size = qkv.size(2) / all;
+    const Tensor joint = qkv.view({batch, rows, all, size});
+    variable_list parts;
+    int64_t first = 0;
+    for (const int64_t count : {heads, kv_heads, kv_heads}) {
+      parts.push_back(make_heads(qkv, batch, rows, count, size));
+      parts.back().copy_(joint.narrow(2, first, count).transpose(1, 2));
+      first += count;
+    }
+    ctx->saved_data["sizes"] = qkv.sizes().vec();
+    return parts;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const auto sizes = ctx->saved_data["sizes"].toIntVector();
+    Tensor d_qkv;
+    int64_t first = 0;
+    for (const Tensor& part : d) {
+      if (!d_qkv.defined()) {
+        const int64_t all = sizes[2] / part.size(3);
+        d_qkv = at::empty({sizes[0], sizes[1], all, part.size(3)}, part.options());
+      }
+      d_qkv.narrow(2, first, part.size(1)).copy_(part.transpose(1, 2));
+      first += part.size(1);
+    }
+    return {d_qkv.view(sizes), Tensor(), Tensor()};
+  }
+};
+
+template <class T>
+kernels::Rows<T> rows_of(const Tensor& x) {
+  return {data<std::remove_const_t<T>>(x), x.stride(0), x.stride(1), x.stride(2)};
+}
+
+Tensor rotate(const Tensor& any, const Tensor& cos, const Tensor& sin, const Tensor& positions,
+              bool inverse) {
+  const Tensor x = any.stride(3) == 1 ? any : any.contiguous();
+  const Tensor y = make_heads(x, x.size(0), x.size(2), x.size(1), x.size(3));
+  AtenParallel parallel;
+  for_storage(x, [&]<class T>(T*) {
+    kernels::RotaryParams<T> p{x.size(0),        x.size(1),
+                               x.size(2),        x.size(3),
+                               cos.size(1),      rows_of<const T>(x),
+                               rows_of<T>(y),    data<float>(cos),
+                               data<float>(sin), data<int64_t>(positions),
+                               inverse};
+    kernels::rotary(p, parallel);
+  });
+  return y;
+}
+
+struct RotaryFunction : Function<RotaryFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& cos, const Tensor& sin,
+                        const Maybe& maybe_positions) {
+    const Tensor positions = maybe_positions.value_or(Tensor());
+    ctx->save_for_backward({cos, sin, positions});
+    return rotate(x, cos, sin, positions, /*inverse=*/false);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const variable_list saved = ctx->get_saved_variables();
+    return {rotate(d[0], saved[0], saved[1], saved[2], /*inverse=*/true), Tensor(), Tensor(),
+            Tensor()};
+  }
+};
+
+// Logits that exist at once: enough rows for the matrix products, few enough for the cache.
+constexpr int64_t kLogitsAtOnce = 4 << 20;
+
+struct CrossEntropyFunction : Function<CrossEntropyFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& hidden_any, const Tensor& weight,
+                        const Tensor& targets_any, double smoothing, bool gradient) {
+    const Tensor hidden = hidden_any.contiguous(), targets = targets_any.contiguous();
+    const int64_t rows = hidden.size(0), classes = weight.size(0);
+    const int64_t counted = targets.ge(0).sum().item<int64_t>();
+    const int64_t step = std::clamp<int64_t>(kLogitsAtOnce / std::max<int64_t>(classes, 1), 16,
+                                             std::max<int64_t>(rows, 16));
+    const Tensor loss = at::zeros({rows}, hidden.options().dtype(at::kFloat));
+    const Tensor d_hidden = gradient ? at::empty_like(hidden) : Tensor();
+    const Tensor d_weight = gradient ? at::zeros_like(weight) : Tensor();
+    const Tensor buffer = at::empty({std::min(step, rows), classes}, hidden.options());
+    AtenParallel parallel;
+    for (int64_t first = 0; first < rows; first += step) {
+      const int64_t count = std::min(step, rows - first);
+      const Tensor h = hidden.narrow(0, first, count);
+      Tensor logits = buffer.narrow(0, 0, count);
+      at::mm_out(logits, h, weight.t());
+      for_storage(hidden, [&]<class T>(T*) {
+        kernels::cross_entropy(
+            kernels::CrossEntropyParams<T>{count, classes, data<T>(logits),
+                                           data<int64_t>(targets) + first,
+                                           static_cast<float>(smoothing),
+                                           1.0F / static_cast<float>(std::max<int64_t>(counted, 1)),
+                                           data<float>(loss) + first, gradient},
+            parallel);
+      });
+      if (!gradient) continue;
+      Tensor d_h = d_hidden.narrow(0, first, count);
+      at::mm_out(d_h, logits, weight);
+      d_weight.addmm_(logits.t(), h);
+    }
+    if (gradient) ctx->save_for_backward({d_hidden, d_weight});
+    return loss.sum().div_(static_cast<double>(std::max<int64_t>(counted, 1)));
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const variable_list saved = ctx->get_saved_variables();
+    const double factor = d[0].item<double>();
+    const auto times = [&](const Tensor& g) { return factor == 1 ? g : g.mul(factor); };
+    return {times(saved[0]), times(saved[1]), Tensor(), Tensor(), Tensor()};
+  }
+};
+
+Tensor composed_norm(const Tensor& x, const Tensor& gain, const Tensor& bias, double epsilon,
+                     bool centred) {
+  Tensor y = centred ? x - x.mean(-1, /*keepdim=*/true) : x;
+  y = y * y.square().mean(-1, /*keepdim=*/true).add(epsilon).rsqrt();
+  if (gain.defined()) y = y * gain;
+  return bias.defined() ? y + bias : y;
+}
+
+Tensor composed_rotary(const Tensor& x, const Tensor& cos, const Tensor& sin,
+                       const Tensor& positions) {
+  const auto table = [&](const Tensor& t) {
+    const Tensor rows =
+        positions.defined() ? t.index({positions}).unsqueeze(1) : t.narrow(0, 0, x.size(2));
+    return rows.to(x.scalar_type());
+  };
+  const int64_t pairs = cos.size(1);
+  const Tensor c = table(cos), s = table(sin);
+  const Tensor first = x.narrow(3, 0, pairs), second = x.narrow(3, pairs, pairs);
+  return at::cat({first * c - second * s, first * s + second * c,
+                  x.narrow(3, 2 * pairs, x.size(3) - 2 * pairs)},
+                 3);
+}
+
+}  // namespace
+
+Tensor norm(const Tensor& x, const Tensor& gain, const Tensor& bias, double epsilon, bool centred) {
+  TORCH_CHECK(x.dim() >= 1 && (!gain.defined() || (gain.dim() == 1 && gain.size(0) == x.size(-1))),
+              "norm: gain ", gain.defined() ? gain.sizes() : at::IntArrayRef(),
+              " given, one number for each of the ", x.size(-1), " columns expected");
+  if (!is_fused(x)) return composed_norm(x, gain, bias, epsilon, centred);
+  return NormFunction::apply(x, maybe(gain), maybe(bias), epsilon, centred);
+}
+
+Tensor swiglu(const Tensor& gate_up) {
+  TORCH_CHECK(gate_up.dim() >= 1 && gate_up.size(-1) % 2 == 0, "swiglu: last size ",
+              gate_up.size(-1), " given, an even one expected");
+  if (is_fused(gate_up)) return SwigluFunction::apply(gate_up);
+  const auto halves = gate_up.chunk(2, -1);
+  return at::silu(halves[0]) * halves[1];
+}
+
+Heads split_heads(const Tensor& qkv, int64_t heads, int64_t kv_heads) {
+  const int64_t all = heads + 2 * kv_heads;
+  TORCH_CHECK(qkv.dim() == 3 && all > 0 && qkv.size(2) % all == 0, "split_heads: ", qkv.sizes(),
+              " given, (B, T, ", all, " * head size) expected");
+  const variable_list parts = SplitFunction::apply(qkv.contiguous(), heads, kv_heads);
+  return {parts[0], parts[1], parts[2]};
+}
+
+Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tensor& positions) {
+  TORCH_CHECK(
+      x.dim() == 4 && cos.dim() == 2 && cos.sizes() == sin.sizes() && 2 * cos.size(1) <= x.size(3),
+      "rotary: x ", x.sizes(), " and tables ", cos.sizes(), ", ", sin.sizes(),
+      " given, (B, H, T, D) and (length, at most D / 2) expected");
+  TORCH_CHECK(positions.defined() || cos.size(0) >= x.size(2), "rotary: ", x.size(2),
+              " rows given, the tables have ", cos.size(0));
+  if (!is_fused(x)) return composed_rotary(x, cos, sin, positions);
+  if (positions.defined()) {
+    TORCH_CHECK(positions.numel() == 0 || (positions.min().item<int64_t>() >= 0 &&
+                                           positions.max().item<int64_t>() < cos.size(0)),
+                "rotary: positions beyond the tables' ", cos.size(0), " rows");
+  }
+  return RotaryFunction::apply(x, as_float(cos), as_float(sin),
+                               positions.defined() ? Maybe(positions.contiguous()) : std::nullopt);
+}
+
+Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
+                            double label_smoothing) {
+  TORCH_CHECK(hidden.dim() == 2 && weight.dim() == 2 && hidden.size(1) == weight.size(1) &&
+                  targets.dim() == 1 && targets.size(0) == hidden.size(0),
+              "linear_cross_entropy: hidden ", hidden.sizes(), ", weight ", weight.sizes(),
+              ", targets ", targets.sizes(), " given, (N, C), (V, C), (N) expected");
+  if (targets.is_cpu() && targets.numel() > 0) {
+    const int64_t largest = targets.max().item<int64_t>();
+    TORCH_CHECK(largest < weight.size(0), "linear_cross_entropy: target ", largest,
+                " given, the vocabulary has ", weight.size(0));
+  }
+  if (is_fused(hidden)) {
+    const bool gradient =
+        at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());
+    return CrossEntropyFunction::apply(hidden, weight, targets, label_smoothing, gradient);
+  }
+  const Tensor clean = targets.masked_fill(targets.lt(0), -100);
+  const Tensor sum = at::cross_entropy_loss(hidden.mm(weight.t()), clean, {}, at::Reduction::Sum,
+                                            -100, label_smoothing);
+  return sum / targets.ge(0).sum().clamp_min(1);
+}
+
+void adamw(const Tensor& parameter, const Tensor& gradient, const Tensor& mean,
+           const Tensor& square, const AdamWStep& step) {
+  const at::NoGradGuard no_grad;
+  const double correction1 = 1 - std::pow(step.beta1, static_cast<double>(step.step));
+  const double correction2 = 1 - std::pow(step.beta2, static_cast<double>(step.step));
+  const bool fused = parameter.is_cpu() && parameter.scalar_type() == at::kFloat &&
+                     parameter.is_contiguous() && mean.is_contiguous() && square.is_contiguous();
+  if (fused) {
+    const Tensor g = gradient.contiguous();
+    AtenParallel parallel;
+    const auto f = [](double x) { return static_cast<float>(x); };
+    kernels::adamw(
+        {parameter.numel(), data<float>(parameter), data<float>(g), data<float>(mean),
+         data<float>(square), f(step.rate), f(step.beta1), f(step.beta2), f(step.epsilon),
+         f(step.decay), f(correction1), f(correction2), f(step.gradient_factor)},
+        parallel);
+    return;
+  }
+  const Tensor g = gradient * step.gradient_factor;
+  mean.mul_(step.beta1).add_(g, 1 - step.beta1);
+  square.mul_(step.beta2).addcmul_(g, g, 1 - step.beta2);
+  parameter.mul_(1 - step.rate * step.decay);
+  const Tensor scale = (square / correction2).sqrt_().add_(step.epsilon);
+  parameter.addcdiv_(mean, scale, -step.rate / correction1);
+}
+
+}  // namespace tempera::ops

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+// The passes between the matrix products of a transformer as differentiable functions: fused on the
+// CPU for float32 and bfloat16 (kernels/fused.h), composed of libtorch's own elsewhere. Gains,
+// biases and tables are float32 there.
+namespace tempera::ops {
+
+// Over the last dimension: (x - mean) / sqrt(variance + epsilon) * gain + bias; not centred:
+// RMSNorm. Undefined gain: 1, undefined bias: 0.
+at::Tensor norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, double epsilon,
+                bool centred);
+
+// (..., 2 F) -> (..., F): silu of the first half times the second.
+at::Tensor swiglu(const at::Tensor& gate_up);
+
+// The q, k, v of a joint projection (B, T, (H + 2 Hkv) D), each as (B, heads, T, D) that lies as
+// (B, T, heads, D).
+struct Heads {
+  at::Tensor q, k, v;
+};
+Heads split_heads(const at::Tensor& qkv, int64_t heads, int64_t kv_heads);
+
+// Rotates column c with column c + pairs of x (B, H, T, D) by the angle whose cosine and sine stand
+// in row positions[b, t] (t where undefined) of the tables (length, pairs); columns from 2 pairs on
+// stay.
+at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                  const at::Tensor& positions = {});
+
+// Mean cross-entropy of hidden (N, C) times weight^T (V, C) against targets (N), of which negative
+// ones do not count; 0 where none counts. The logits are made a few rows at a time and never exist
+// as a whole.
+at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
+                                const at::Tensor& targets, double label_smoothing = 0);
+
+struct AdamWStep {
+  double rate, beta1, beta2, epsilon, decay;
+  int64_t step;                // from 1
+  double gradient_factor = 1;  // of clipping
+};
+// Updates parameter, mean and square in place.
+void adamw(const at::Tensor& parameter, const at::Tensor& gradient, const at::Tensor& mean,
+           const at::Tensor& square, const AdamWStep& step);
+
+}  // namespace tempera::ops

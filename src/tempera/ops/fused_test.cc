@@ -1,0 +1,159 @@
+// The fused passes against the same formula composed in double precision, values and gradients.
+#include "tempera/ops/fused.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <functional>
+
+namespace tempera::ops {
+namespace {
+
+using Inputs = std::vector<at::Tensor>;
+using Formula = std::function<at::Tensor(const Inputs&)>;
+
+Inputs leaves(const Inputs& from, at::ScalarType dtype) {
+  Inputs result;
+  for (const at::Tensor& x : from)
+    result.push_back(x.defined() ? x.detach().to(dtype).clone().requires_grad_() : x);
+  return result;
+}
+
+// Runs the formula in `dtype` and in double from the same (rounded) numbers; their difference is
+// rounding alone.
+void expect_agrees(const Inputs& inputs, const Formula& formula, at::ScalarType dtype) {
+  const double tolerance = dtype == at::kFloat ? 3e-6 : 2e-2;
+  const Inputs fast = leaves(inputs, dtype);
+  const Inputs exact = leaves(fast, at::kDouble);
+  const at::Tensor y = formula(fast), z = formula(exact);
+  EXPECT_EQ(y.sizes(), z.sizes());
+  const auto close = [&](const at::Tensor& a, const at::Tensor& b, const char* what) {
+    const double error = (a.to(at::kDouble) - b).abs().max().item<double>();
+    EXPECT_LE(error, tolerance * (1 + b.abs().max().item<double>())) << what;
+  };
+  close(y, z, "value");
+  const at::Tensor direction = at::randn(z.sizes(), at::kDouble).to(dtype).to(at::kDouble);
+  y.backward(direction.to(y.scalar_type()));
+  z.backward(direction);
+  for (size_t i = 0; i < fast.size(); ++i)
+    if (fast[i].defined()) close(fast[i].grad(), exact[i].grad(), "gradient");
+}
+
+class Fused : public testing::TestWithParam<at::ScalarType> {
+ protected:
+  void SetUp() override { torch::manual_seed(7); }
+};
+
+TEST_P(Fused, Norm) {
+  for (const int64_t size : {1, 7, 16, 33, 384}) {
+    for (const bool centred : {false, true}) {
+      const auto f = [&](const Inputs& in) { return norm(in[0], in[1], in[2], 1e-5, centred); };
+      const at::Tensor x = at::randn({3, 5, size}) + 0.5;
+      expect_agrees({x, at::randn({size}), at::randn({size})}, f, GetParam());
+      expect_agrees({x, at::Tensor(), at::Tensor()}, f, GetParam());
+    }
+  }
+}
+
+TEST_P(Fused, Swiglu) {
+  for (const int64_t size : {2, 14, 32, 130})
+    expect_agrees(
+        {at::randn({6, size}) * 4}, [](const Inputs& in) { return swiglu(in[0]); }, GetParam());
+}
+
+TEST_P(Fused, SwigluOfLargeNumbersIsFinite) {
+  const at::Tensor x = at::tensor({-200.0, 200.0, 3.0, 3.0}).to(GetParam()).view({1, 4});
+  const at::Tensor y = swiglu(x).to(at::kDouble);
+  EXPECT_NEAR(y[0][0].item<double>(), 0, 1e-30);
+  EXPECT_EQ(y[0][1].item<double>(), 600);
+}
+
+TEST_P(Fused, SplitHeads) {
+  expect_agrees(
+      {at::randn({2, 3, (4 + 2 * 2) * 8})},
+      [](const Inputs& in) {
+        const Heads h = split_heads(in[0], 4, 2);
+        EXPECT_TRUE(h.q.transpose(1, 2).is_contiguous());
+        return h.q.sum(1) * 2 + h.k.sum(1) * 3 + h.v.square().sum(1);
+      },
+      GetParam());
+}
+
+TEST_P(Fused, RotaryTurnsPairsAndBack) {
+  const at::Tensor angle = at::rand({9, 6}) * 6;
+  const at::Tensor positions = at::tensor({4, 0, 8, 8, 1, 2}).view({2, 3});
+  for (const at::Tensor& p : {at::Tensor(), positions}) {
+    expect_agrees(
+        {at::randn({2, 4, 3, 16})},
+        [&](const Inputs& in) { return rotary(in[0], angle.cos(), angle.sin(), p); }, GetParam());
+  }
+  const at::Tensor x = at::randn({1, 1, 9, 16}).to(GetParam());
+  const at::Tensor back = rotary(rotary(x, angle.cos(), angle.sin()), angle.cos(), -angle.sin());
+  EXPECT_LT((back - x).abs().max().item<double>(), GetParam() == at::kFloat ? 1e-6 : 5e-2);
+}
+
+TEST_P(Fused, LinearCrossEntropy) {
+  for (const double smoothing : {0.0, 0.1}) {
+    for (const int64_t classes : {3, 16, 100}) {
+      const at::Tensor targets = at::randint(-2, classes, {37}, at::kLong);
+      expect_agrees(
+          {at::randn({37, 24}), at::randn({classes, 24}) * 0.5},
+          [&](const Inputs& in) { return linear_cross_entropy(in[0], in[1], targets, smoothing); },
+          GetParam());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Storage, Fused, testing::Values(at::kFloat, at::kBFloat16),
+                         [](const auto& storage) {
+                           return std::string(c10::toString(storage.param));
+                         });
+
+TEST(FusedCrossEntropy, ManyRowsGoThroughInParts) {
+  torch::manual_seed(3);
+  // More logits than exist at once.
+  const at::Tensor hidden = at::randn({900, 8}), weight = at::randn({8192, 8});
+  const at::Tensor targets = at::randint(0, 8192, {900}, at::kLong);
+  expect_agrees(
+      {hidden, weight},
+      [&](const Inputs& in) { return linear_cross_entropy(in[0], in[1], targets); }, at::kFloat);
+}
+
+TEST(FusedCrossEntropy, NothingCountsGivesZero) {
+  at::Tensor hidden = at::randn({4, 8}).requires_grad_();
+  const at::Tensor loss =
+      linear_cross_entropy(hidden, at::randn({5, 8}), at::full({4}, -100, at::kLong));
+  loss.backward();
+  EXPECT_EQ(loss.item<double>(), 0);
+  EXPECT_EQ(hidden.grad().abs().sum().item<double>(), 0);
+}
+
+TEST(FusedCrossEntropy, RefusesATargetOutsideTheVocabulary) {
+  EXPECT_THROW(linear_cross_entropy(at::randn({2, 8}), at::randn({5, 8}), at::tensor({1L, 5L})),
+               c10::Error);
+}
+
+TEST(FusedAdamW, EqualsTorchsOwn) {
+  torch::manual_seed(5);
+  at::Tensor ours = at::randn({333}), theirs = ours.clone().requires_grad_();
+  const at::Tensor mean = at::zeros({333}), square = at::zeros({333});
+  torch::optim::AdamW optimizer(
+      {theirs}, torch::optim::AdamWOptions(0.01).betas({0.9, 0.98}).weight_decay(0.1));
+  for (int64_t step = 1; step <= 20; ++step) {
+    const at::Tensor g = at::randn({333});
+    theirs.mutable_grad() = g * 0.5;
+    optimizer.step();
+    adamw(ours, g, mean, square,
+          {.rate = 0.01,
+           .beta1 = 0.9,
+           .beta2 = 0.98,
+           .epsilon = 1e-8,
+           .decay = 0.1,
+           .step = step,
+           .gradient_factor = 0.5});
+  }
+  EXPECT_LT((ours - theirs).abs().max().item<double>(), 1e-5);
+}
+
+}  // namespace
+}  // namespace tempera::ops
