@@ -307,12 +307,17 @@ Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tenso
               " rows given, the tables have ", cos.size(0));
   if (!is_fused(x)) return composed_rotary(x, cos, sin, positions);
   if (positions.defined()) {
+    TORCH_CHECK(
+        positions.dim() == 2 && positions.size(0) == x.size(0) && positions.size(1) == x.size(2),
+        "rotary: positions ", positions.sizes(), " given, (B, T) = (", x.size(0), ", ", x.size(2),
+        ") expected");
     TORCH_CHECK(positions.numel() == 0 || (positions.min().item<int64_t>() >= 0 &&
                                            positions.max().item<int64_t>() < cos.size(0)),
                 "rotary: positions beyond the tables' ", cos.size(0), " rows");
   }
-  return RotaryFunction::apply(x, as_float(cos), as_float(sin),
-                               positions.defined() ? Maybe(positions.contiguous()) : std::nullopt);
+  return RotaryFunction::apply(
+      x, as_float(cos), as_float(sin),
+      positions.defined() ? Maybe(positions.to(at::kLong).contiguous()) : std::nullopt);
 }
 
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
