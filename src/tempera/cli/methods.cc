@@ -29,11 +29,11 @@ struct Settings {
 
   void declare(config::Options& options) {
     options.positional("methods", methods, "methods or products such as head,value; none: all");
-    options.option("layers", layers, config::range(1, 1e6), "layers of the model");
-    options.option("width", width, config::range(1, 1e7), "width of the model");
-    options.option("heads", heads, config::range(1, 1e5), "query heads");
-    options.option("kv-heads", kv_heads, config::range(0, 1e5), "key-value heads; 0: as many");
-    options.option("head-size", head_size, config::range(0, 1e5),
+    options.option("layers", layers, config::range(1, 1e4), "layers of the model");
+    options.option("width", width, config::range(1, 1e6), "width of the model");
+    options.option("heads", heads, config::range(1, 4096), "query heads");
+    options.option("kv-heads", kv_heads, config::range(0, 4096), "key-value heads; 0: as many");
+    options.option("head-size", head_size, config::range(0, 4096),
                    "size of a head; 0: width / heads");
     options.option("vocabulary", vocabulary, config::range(1, 1e9), "size of the vocabulary");
     options.option("length", length, config::range(2, 1e12), "length that the model is trained at");
@@ -46,15 +46,20 @@ struct Settings {
 LayerShape layer_shape(const Settings& settings) {
   const int64_t size =
       settings.head_size > 0 ? settings.head_size : settings.width / settings.heads;
+  const int64_t kv_heads = settings.kv_heads > 0 ? settings.kv_heads : settings.heads;
   if (settings.head_size == 0 && settings.width % settings.heads != 0) {
     throw UsageError(concat("a width of ", settings.width, " has no ", settings.heads,
                             " heads of equal size; give --head-size"));
+  }
+  if (settings.heads % kv_heads != 0) {
+    throw UsageError(concat(kv_heads, " key-value heads do not divide ", settings.heads,
+                            " query heads; change --heads or --kv-heads"));
   }
   return {.layers = settings.layers,
           .layer = 0,
           .d_model = settings.width,
           .q_heads = settings.heads,
-          .kv_heads = settings.kv_heads > 0 ? settings.kv_heads : settings.heads,
+          .kv_heads = kv_heads,
           .qk_size = size,
           .v_size = size,
           .vocabulary = settings.vocabulary,

@@ -53,9 +53,9 @@ MethodOptions resolve_options(const std::string& owner,
     if (std::ranges::count(names, name) > 0) continue;
     std::string known;
     for (const auto& other : names) known += (known.empty() ? "" : ", ") + other;
-    throw UsageError(concat("the temperature method '", owner, "' has no option '", name, "'",
-                            did_you_mean(name, names),
-                            "; its options: ", known.empty() ? "none" : known));
+    throw UsageError(concat("the temperature method '", owner, "' has no option '", name,
+                            "' (it has: ", known.empty() ? "none" : known, ")",
+                            did_you_mean(name, names)));
   }
   MethodOptions result;
   for (const auto& declaration : declarations) {

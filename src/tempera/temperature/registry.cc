@@ -74,8 +74,8 @@ const MethodEntry& find_method(std::string_view name) {
     if (entry.name == name) return entry;
     names.push_back(entry.name);
   }
-  throw UsageError(concat("there is no temperature method '", name, "'", did_you_mean(name, names),
-                          "; `tempera methods` lists them"));
+  throw UsageError(concat("there is no temperature method '", name,
+                          "' (`tempera methods` lists them)", did_you_mean(name, names)));
 }
 
 std::vector<std::string> split_methods(std::string_view text) {
