@@ -26,6 +26,7 @@ ALLOWED = {
     "train": JOB | {"data", "eval"},
     "generate": JOB,
     "study": JOB | {"data", "eval", "train"},
+    "bench": JOB | {"data", "train", "generate"},
     "lens": JOB | {"generate"},
     "serve": JOB | {"generate", "lens"},
 }

@@ -1,0 +1,29 @@
+#include "tempera/bench/benchmark.h"
+
+#include <torch/torch.h>
+
+#include "tempera/config/common.h"
+
+namespace tempera::bench {
+
+std::span<const BenchmarkEntry> benchmarks() {
+  static const std::vector<BenchmarkEntry> list = {
+      {"attention", "forward and step of causal attention", make_attention_benchmark},
+      {"decode", "one new row against a cache of keys and values", make_decode_benchmark}};
+  return list;
+}
+
+void RunSettings::declare(config::Options& options) {
+  options.option("dtype", dtypes, config::choices({"fp32", "bf16"}), "number formats");
+  options.option("seconds", seconds, config::range(0, 3600),
+                 "time for each row of the table; every contender runs three times at least");
+  config::threads_option(options, threads);
+  config::seed_option(options, seed);
+}
+
+void RunSettings::apply() const {
+  if (threads > 0) at::set_num_threads(static_cast<int>(threads));
+  torch::manual_seed(static_cast<uint64_t>(seed));
+}
+
+}  // namespace tempera::bench

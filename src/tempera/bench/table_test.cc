@@ -1,0 +1,24 @@
+#include "tempera/bench/table.h"
+
+#include <gtest/gtest.h>
+
+#include "tempera/base/error.h"
+
+namespace tempera::bench {
+namespace {
+
+TEST(Table, AlignsToTheRight) {
+  Table table({"name", "ms"});
+  table.add({"a", "10.25"});
+  EXPECT_EQ(table.text(), "name     ms\n   a  10.25\n");
+  EXPECT_THROW(table.add({"too few"}), Error);
+}
+
+TEST(Numbers, AreWrittenShort) {
+  EXPECT_EQ(fixed(1.256, 2), "1.26");
+  EXPECT_EQ(scientific(3.1e-7), "3e-07");
+  EXPECT_EQ(megabytes(12'345'678), "12.3 MB");
+}
+
+}  // namespace
+}  // namespace tempera::bench
