@@ -1,0 +1,150 @@
+#include "tempera/train/checkpoint.h"
+
+#include <array>
+#include <cstdio>
+#include <random>
+#include <span>
+#include <string_view>
+#include <system_error>
+
+#include "tempera/base/error.h"
+#include "tempera/base/files.h"
+#include "tempera/data/checksum.h"
+#include "tempera/io/json.h"
+#include "tempera/train/tensor_file.h"
+
+namespace tempera::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFormat = "tempera checkpoint 1";
+constexpr const char* kState = "state.json";
+constexpr const char* kModel = "model.safetensors";
+constexpr const char* kOptimizer = "optimizer.safetensors";
+constexpr const char* kPartial = ".tmp-";
+constexpr const char* kRemoved = ".old-";
+constexpr uint64_t kMostState = 64U << 20;
+
+std::string hex(std::span<const std::byte> bytes) {
+  std::array<char, 17> text;
+  std::snprintf(text.data(), text.size(), "%016llx",
+                static_cast<unsigned long long>(data::checksum(bytes)));
+  return text.data();
+}
+
+std::string hex(std::string_view text) { return hex(std::as_bytes(std::span(text))); }
+
+fs::path beside(const fs::path& folder, const char* prefix) {
+  std::random_device random;
+  return folder.parent_path() / concat(prefix, folder.filename().string(), "-", random(), random());
+}
+
+void move_folder(const fs::path& from, const fs::path& to) {
+  std::error_code code;
+  fs::rename(from, to, code);
+  TEMPERA_CHECK(!code, "cannot rename ", from.string(), " to ", to.string(), ": ", code.message());
+}
+
+Json describe_files(const fs::path& folder) {
+  std::map<std::string, Json> found;  // sorted: directories have no order
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const MappedFile file(entry.path());
+    found[entry.path().filename().string()] = {{"bytes", file.size()},
+                                               {"checksum", hex(file.bytes())}};
+  }
+  return Json(found);
+}
+
+void write_files(const fs::path& folder, const Checkpoint& checkpoint) {
+  write_tensors(folder / kModel, checkpoint.model);
+  write_tensors(folder / kOptimizer, checkpoint.optimizer);
+  for (const auto& [name, text] : checkpoint.files) write_file(folder / name, text);
+  Json state = checkpoint.state;
+  state["format"] = kFormat;
+  state["files"] = describe_files(folder);
+  state["checksum"] = hex(state.dump());
+  write_file(folder / kState, state.dump(2) + "\n");
+  sync_folder(folder);
+}
+
+void check_file(const fs::path& path, const Json& expected) {
+  const MappedFile file(path);
+  const auto bytes = expected.at("bytes").get<uint64_t>();
+  TEMPERA_CHECK(file.size() == bytes, path.string(), " has ", file.size(), " bytes instead of ",
+                bytes);
+  TEMPERA_CHECK(hex(file.bytes()) == expected.at("checksum").get<std::string>(), path.string(),
+                " is damaged or of another checkpoint: its checksum is wrong");
+}
+
+Json read_state(const fs::path& path) {
+  const std::string text = read_file(path, kMostState);
+  io::parse_json(text, path.string());  // refuses what a plain parse lets pass
+  Json state = Json::parse(text);
+  const std::string format = state.is_object() ? state.value("format", "") : "";
+  TEMPERA_CHECK(format == kFormat, path.string(), " has the format '", format, "'; expected '",
+                kFormat, "'");
+  const std::string sum = state.value("checksum", "");
+  state.erase("checksum");
+  TEMPERA_CHECK(hex(state.dump()) == sum, path.string(), " is damaged: its checksum is wrong");
+  return state;
+}
+
+}  // namespace
+
+void write_checkpoint(const fs::path& folder, const Checkpoint& checkpoint) {
+  const fs::path partial = beside(folder, kPartial);
+  std::error_code code;
+  fs::create_directories(partial, code);
+  TEMPERA_CHECK(!code, "cannot make the folder ", partial.string(), ": ", code.message());
+  try {
+    write_files(partial, checkpoint);
+    if (fs::exists(folder)) remove_checkpoint(folder);
+    move_folder(partial, folder);
+  } catch (...) {
+    fs::remove_all(partial, code);
+    throw;
+  }
+  sync_folder(folder.parent_path());
+}
+
+Json verify_checkpoint(const fs::path& folder) {
+  try {
+    Json state = read_state(folder / kState);
+    const Json& files = state.at("files");
+    for (const char* needed : {kModel, kOptimizer})
+      TEMPERA_CHECK(files.contains(needed), folder.string(), " has no ", needed);
+    for (const auto& [name, expected] : files.items()) check_file(folder / name, expected);
+    return state;
+  } catch (const Json::exception& error) {
+    throw Error(concat((folder / kState).string(), " is damaged: ", error.what()));
+  }
+}
+
+Checkpoint read_checkpoint(const fs::path& folder) {
+  Checkpoint checkpoint;
+  checkpoint.state = verify_checkpoint(folder);
+  for (const auto& [name, expected] : checkpoint.state.at("files").items())
+    if (name != kModel && name != kOptimizer)
+      checkpoint.files[name] = read_file(folder / name, kMostState);
+  checkpoint.model = read_tensors(folder / kModel);
+  checkpoint.optimizer = read_tensors(folder / kOptimizer);
+  return checkpoint;
+}
+
+void remove_leftovers(const fs::path& parent) {
+  std::error_code code;
+  for (const auto& entry : fs::directory_iterator(parent, code)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(kPartial) || name.starts_with(kRemoved)) fs::remove_all(entry, code);
+  }
+}
+
+void remove_checkpoint(const fs::path& folder) {
+  const fs::path removed = beside(folder, kRemoved);
+  move_folder(folder, removed);
+  std::error_code ignored;  // the next run removes what is left
+  fs::remove_all(removed, ignored);
+}
+
+}  // namespace tempera::train

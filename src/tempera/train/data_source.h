@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tempera/config/options.h"
+#include "tempera/data/corpus.h"
+#include "tempera/data/generator.h"
+
+namespace tempera::train {
+
+// Which data: a built-in task, or files.
+struct DataOptions {
+  std::optional<std::string> task;
+  data::GeneratorOptions task_options;
+  std::vector<std::string> text;  // text and jsonl files, token shards, folders of shards
+  double held_out = 0.05;
+
+  void declare(config::Options& options);
+  // Throws UsageError unless exactly one kind of data is given.
+  void validate() const;
+};
+
+// The data of a run, opened and checked.
+class DataSource {
+ public:
+  // Text becomes token shards in `shards`, unless they are there from before: the run then has its
+  // data with it. report(bytes of text done) may throw.
+  DataSource(const DataOptions& options, const std::filesystem::path& shards,
+             const std::function<void(int64_t bytes)>& report);
+
+  // Rows of `length` tokens, for tasks of their own length; in the order of this seed.
+  std::shared_ptr<const data::Dataset> dataset(int64_t length, uint64_t seed) const;
+  // Of text.
+  bool is_text() const { return corpus_ != nullptr; }
+  // The name of the tokenizer; empty for tasks.
+  std::string tokenizer() const { return corpus_ ? corpus_->tokenizer() : ""; }
+
+ private:
+  DataOptions options_;
+  std::shared_ptr<const data::Corpus> corpus_;
+};
+
+}  // namespace tempera::train

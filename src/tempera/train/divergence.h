@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tempera/nn/model.h"
+
+namespace tempera::train {
+
+// Runs a pass that gave a loss or gradients that are not finite again, and tells in words where the
+// first number that is not finite came up: a parameter, the activations of a layer, or its
+// gradients.
+std::string find_divergence(nn::Model& model, const std::vector<nn::Batch>& batches,
+                            double label_smoothing);
+
+}  // namespace tempera::train

@@ -1,0 +1,110 @@
+#include "tempera/train/options.h"
+
+#include <algorithm>
+
+#include "tempera/base/error.h"
+
+namespace tempera::train {
+namespace {
+
+constexpr int64_t kDefaultSteps = 1000;
+
+void declare_budget(TrainOptions& o, config::Options& options) {
+  options.option("steps", o.steps, config::range(0, 1e12),
+                 "training steps; 0: 1000, unless tokens, seconds or stages say how long");
+  options.option("tokens", o.tokens, config::range(0, 1e15),
+                 "end the training after as many tokens; 0: no bound");
+  options.option("seconds", o.seconds, config::range(0, 1e9),
+                 "end the training after as many seconds; 0: no bound");
+  options.option("batch", o.batch, config::range(1, 1e6), "rows of a step");
+  options.option("micro-batch", o.micro_batch, config::range(0, 1e6),
+                 "rows that go through the model at once, to save memory; 0: all of the step's");
+  options.option("stages", o.stages,
+                 "stages of growing context, each LENGTH:TOKENS or LENGTH:TOKENS:ROPE_BASE; the "
+                 "tokens of a step stay the same");
+}
+
+void declare_running(TrainOptions& o, config::Options& options) {
+  const config::Attributes local{.local = true};
+  options.option("eval-every", o.eval_every, config::range(0, 1e12),
+                 "steps between validations; 0: only at the end", local);
+  options.option("eval-rows", o.eval_rows, config::range(0, 1e9),
+                 "held-out rows of a validation, at most; 0: none", local);
+  options.option("save-every", o.save_every, config::range(0, 1e12),
+                 "steps between checkpoints; 0: only at the end", local);
+  options.option("keep", o.keep, config::range(1, 1e6),
+                 "newest checkpoints that are kept, beside the best", local);
+  options.option("log-every", o.log_every, config::range(1, 1e12), "steps between log lines",
+                 local);
+  config::device_option(options, o.device);
+}
+
+}  // namespace
+
+Stage parse_stage(const std::string& text) {
+  const auto part = [&](size_t begin) { return text.find(':', begin); };
+  const size_t first = part(0);
+  const size_t second = first == std::string::npos ? first : part(first + 1);
+  const std::string what = concat("--stages: '", text, "'");
+  if (first == std::string::npos)
+    throw UsageError(concat(what,
+                            " given; LENGTH:TOKENS or LENGTH:TOKENS:ROPE_BASE expected, such "
+                            "as 512:10000000"));
+  const auto number = [&](size_t begin, size_t end, config::Kind kind, const config::Domain& in) {
+    return config::parse_text(what, text.substr(begin, end - begin), kind, in);
+  };
+  Stage stage;
+  stage.length = std::get<int64_t>(number(0, first, config::Kind::kInt, config::range(1, 1e9)));
+  const size_t end = std::min(second, text.size());
+  stage.tokens =
+      std::get<int64_t>(number(first + 1, end, config::Kind::kInt, config::range(1, 1e15)));
+  if (second != std::string::npos)
+    stage.rope_base = std::get<double>(
+        number(second + 1, text.size(), config::Kind::kReal, config::above_to(1, 1e12)));
+  return stage;
+}
+
+void TrainOptions::declare(config::Options& options) {
+  declare_budget(*this, options);
+  optimizer.declare(options);
+  schedule.declare(options);
+  options.option("label-smoothing", label_smoothing, config::range(0, 0.999),
+                 "share of the target that is spread over all classes");
+  options.option("recompute", recompute,
+                 "keep less for the backward pass and compute it again: less memory, more time");
+  config::dtype_option(options, dtype);
+  config::seed_option(options, seed);
+  declare_running(*this, options);
+}
+
+void TrainOptions::validate() const {
+  if (micro_batch > batch)
+    throw UsageError(
+        concat("--micro-batch: ", micro_batch, " rows given, a step has only ", batch));
+  stage_list();
+}
+
+std::vector<Stage> TrainOptions::stage_list() const {
+  std::vector<Stage> list;
+  for (const auto& text : stages) list.push_back(parse_stage(text));
+  return list;
+}
+
+int64_t TrainOptions::step_budget() const {
+  if (steps > 0 || tokens > 0 || seconds > 0 || !stages.empty()) return steps;
+  return kDefaultSteps;
+}
+
+TrainOptions task_training() {
+  TrainOptions options;
+  options.steps = 300;
+  options.batch = 32;
+  options.optimizer.learning_rate = 1e-2;
+  options.optimizer.beta2 = 0.98;
+  options.optimizer.decay = 0.01;
+  options.schedule.warmup = 50;
+  options.schedule.floor = 0;
+  return options;
+}
+
+}  // namespace tempera::train

@@ -1,0 +1,31 @@
+#include "tempera/train/plan.h"
+
+#include <algorithm>
+
+namespace tempera::train {
+
+std::vector<PlannedStage> plan_stages(const TrainOptions& options, const nn::ModelConfig& model) {
+  std::vector<PlannedStage> planned;
+  PlannedStage next{.length = model.context, .rows = options.batch, .rope_base = model.rope_base};
+  for (const Stage& stage : options.stage_list()) {
+    next.length = stage.length;
+    next.rows = std::max<int64_t>(1, options.batch * model.context / stage.length);
+    const int64_t tokens = next.rows * next.length;
+    next.steps = (stage.tokens + tokens - 1) / tokens;
+    if (stage.rope_base > 0) next.rope_base = stage.rope_base;
+    planned.push_back(next);
+    next.first_step += next.steps;
+  }
+  if (planned.empty()) planned.push_back(next);
+  return planned;
+}
+
+int64_t planned_steps(const TrainOptions& options, const std::vector<PlannedStage>& stages) {
+  const PlannedStage& last = stages.back();
+  const int64_t staged = last.steps > 0 ? last.first_step + last.steps : 0;
+  const int64_t given = options.step_budget();
+  if (staged == 0 || given == 0) return std::max(staged, given);
+  return std::min(staged, given);
+}
+
+}  // namespace tempera::train

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tempera/nn/config.h"
+#include "tempera/train/options.h"
+
+namespace tempera::train {
+
+// A stage with its place among the steps.
+struct PlannedStage {
+  int64_t first_step = 0;
+  int64_t steps = 0;  // 0: to the end of the run
+  int64_t length = 0;
+  int64_t rows = 0;  // of a step
+  double rope_base = 0;
+};
+
+// One stage where none are given. Rows are as many as keep the tokens of a step those of `batch`
+// rows of the model's context.
+std::vector<PlannedStage> plan_stages(const TrainOptions& options, const nn::ModelConfig& model);
+
+// Of the whole run; 0: tokens or seconds end it.
+int64_t planned_steps(const TrainOptions& options, const std::vector<PlannedStage>& stages);
+
+}  // namespace tempera::train

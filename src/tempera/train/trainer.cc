@@ -1,0 +1,351 @@
+#include "tempera/train/trainer.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include "tempera/base/error.h"
+#include "tempera/base/interrupt.h"
+#include "tempera/base/version.h"
+#include "tempera/data/checksum.h"
+#include "tempera/data/random.h"
+#include "tempera/data/tensors.h"
+#include "tempera/train/divergence.h"
+#include "tempera/train/model_file.h"
+
+namespace tempera::train {
+namespace {
+
+// Adds the time that it lives to a sum.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
+  ~Stopwatch() {
+    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& seconds_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+int64_t target_count(const nn::Batch& batch) { return batch.targets.ge(0).sum().item<int64_t>(); }
+
+bool is_due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
+
+}  // namespace
+
+torch::Device resolve_device(config::Device device) {
+  const bool found = torch::cuda::is_available();
+  TEMPERA_CHECK(device != config::Device::kCuda || found,
+                "--device cuda given, but there is no GPU that torch can use; give --device cpu");
+  return device == config::Device::kCpu || !found ? torch::kCPU : torch::kCUDA;
+}
+
+Trainer::Trainer(const TrainOptions& options, std::shared_ptr<nn::Model> model,
+                 const DataForStage& data, TrainEvents events, std::string tokenizer)
+    : options_(options),
+      model_(std::move(model)),
+      events_(std::move(events)),
+      tokenizer_(std::move(tokenizer)),
+      device_(resolve_device(options.device)),
+      stages_(plan_stages(options, model_->config())),
+      total_steps_(planned_steps(options, stages_)),
+      last_loss_(std::numeric_limits<double>::quiet_NaN()) {
+  options_.validate();
+  const nn::ModelConfig& config = model_->config();
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    datasets_.push_back(data(i, stages_[i].length));
+    data::check_fits(*datasets_.back(), {.vocabulary = config.vocabulary,
+                                         .classes = config.output_count(),
+                                         .max_length = config.max_length()});
+  }
+  model_->to(device_);
+  model_->set_recompute(options_.recompute);
+  model_->set_compute_type(options_.dtype == config::Dtype::kBfloat16 ? torch::kBFloat16
+                                                                      : torch::kFloat32);
+  parameters_ = model_->parameter_list();
+  optimizer_ = make_optimizer(options_.optimizer, parameters_);
+}
+
+void Trainer::say(const std::string& line) const {
+  if (events_.say) events_.say(line);
+}
+
+const PlannedStage& Trainer::stage_of(int64_t step) const {
+  const PlannedStage* found = &stages_.front();
+  for (const auto& stage : stages_)
+    if (step >= stage.first_step) found = &stage;
+  return *found;
+}
+
+nn::Batch Trainer::to_device(data::Batch batch) const {
+  const data::TensorBatch tensors = data::to_tensors(std::move(batch));
+  nn::Batch moved;
+  moved.tokens = tensors.tokens.to(device_);
+  moved.targets = tensors.targets.to(device_);
+  if (tensors.document_lengths.defined()) moved.documents = tensors.document_lengths.to(device_);
+  return moved;
+}
+
+std::vector<nn::Batch> Trainer::micro_batches(int64_t step) const {
+  const PlannedStage& stage = stage_of(step);
+  const data::Dataset& dataset = *datasets_[static_cast<size_t>(&stage - stages_.data())];
+  const int64_t most = options_.micro_batch > 0 ? options_.micro_batch : stage.rows;
+  const auto data_step = static_cast<uint64_t>(step - stage.first_step);
+  const uint64_t dropout_seed =
+      data::mix64(data::derive_seed(static_cast<uint64_t>(options_.seed), "train/dropout") +
+                  static_cast<uint64_t>(step));
+  std::vector<nn::Batch> batches;
+  for (int64_t row = 0; row < stage.rows; row += most) {
+    batches.push_back(to_device(dataset.train({.step = data_step,
+                                               .batch_rows = stage.rows,
+                                               .first_row = row,
+                                               .rows = std::min(most, stage.rows - row)})));
+    batches.back().dropout_seed = data::mix64(dropout_seed + static_cast<uint64_t>(row));
+  }
+  return batches;
+}
+
+double Trainer::accumulate(const std::vector<nn::Batch>& batches) {
+  int64_t targets = 0;
+  for (const auto& batch : batches) targets += target_count(batch);
+  model_->train();
+  model_->zero_grad();
+  double loss = 0;
+  for (const auto& batch : batches) {
+    // Every predicted token counts the same, whichever micro-batch it is in.
+    const double weight = batches.size() == 1
+                              ? 1
+                              : static_cast<double>(target_count(batch)) /
+                                    static_cast<double>(std::max<int64_t>(targets, 1));
+    auto part = model_->loss(batch, options_.label_smoothing);
+    if (weight != 1) part = part * weight;
+    part.backward();
+    loss += part.item<double>();
+  }
+  return loss;
+}
+
+StepReport Trainer::train_step() {
+  const int64_t step = position_.step;
+  const double spent = progress();
+  const double before = position_.seconds;
+  double loss = 0, norm = 0, rate = 0;
+  int64_t tokens = 0;
+  {
+    const Stopwatch watch(position_.seconds);
+    const PlannedStage& stage = stage_of(step);
+    if (model_->config().rope_base != stage.rope_base)
+      model_->set_context(model_->config().context, stage.rope_base);
+    const auto batches = micro_batches(step);
+    for (const auto& batch : batches) tokens += batch.tokens.numel();
+    loss = accumulate(batches);
+    norm = gradient_norm(parameters_);
+    if (!std::isfinite(loss) || !std::isfinite(norm))
+      throw Error(concat("step ", step + 1, ": the loss is ", loss,
+                         " and the gradients have the norm ", norm, ": ",
+                         find_divergence(*model_, batches, options_.label_smoothing), ". ",
+                         last_saved_text(),
+                         "; a lower --learning-rate, a longer --warmup or a lower --clip may help, "
+                         "in another folder"));
+    rate = options_.optimizer.learning_rate * options_.schedule.factor(step, spent);
+    const double clip = options_.optimizer.clip;
+    optimizer_->step({.rate = rate, .gradient_scale = clip > 0 && norm > clip ? clip / norm : 1});
+  }
+  position_.step += 1;
+  position_.tokens += tokens;
+  last_loss_ = loss;
+  const double taken = position_.seconds - before;
+  return {.step = position_.step,
+          .steps = total_steps_,
+          .progress = progress(),
+          .loss = loss,
+          .learning_rate = rate,
+          .gradient_norm = norm,
+          .tokens = position_.tokens,
+          .seconds = position_.seconds,
+          .tokens_per_second = taken > 0 ? static_cast<double>(tokens) / taken : 0};
+}
+
+double Trainer::progress() const {
+  const auto share = [](double done, double budget) { return budget > 0 ? done / budget : 0; };
+  return std::min(
+      1.0,
+      std::max({share(static_cast<double>(position_.step), static_cast<double>(total_steps_)),
+                share(static_cast<double>(position_.tokens), static_cast<double>(options_.tokens)),
+                share(position_.seconds, options_.seconds)}));
+}
+
+bool Trainer::finished() const { return progress() >= 1; }
+
+std::optional<Validation> Trainer::validate() {
+  const data::Dataset& dataset = *datasets_.back();
+  if (dataset.held_out_sets().empty() || options_.eval_rows == 0) return std::nullopt;
+  const int64_t rows = std::min(options_.eval_rows, dataset.held_out_sets()[0].rows);
+  const int64_t most = options_.micro_batch > 0 ? options_.micro_batch : stages_.back().rows;
+  model_->eval();
+  Validation result;
+  double sum = 0;
+  for (int64_t row = 0; row < rows; row += most) {
+    const nn::Batch batch = to_device(dataset.held_out(0, row, std::min(most, rows - row)));
+    sum += model_->token_losses(batch).to(torch::kFloat64).sum().item<double>();
+    result.targets += target_count(batch);
+  }
+  if (result.targets == 0) return std::nullopt;
+  result.loss = sum / static_cast<double>(result.targets);
+  result.perplexity = std::exp(result.loss);
+  return result;
+}
+
+void Trainer::note_validation() {
+  validation_ = validate();
+  if (!validation_) return;
+  if (!position_.best || validation_->loss < position_.best->loss)
+    position_.best = {position_.step, validation_->loss};
+  if (log_)
+    log_->append({{"step", position_.step},
+                  {"validation_loss", validation_->loss},
+                  {"perplexity", validation_->perplexity}});
+  if (events_.on_validation) events_.on_validation(position_.step, *validation_);
+}
+
+void Trainer::after_step(const StepReport& report) {
+  const int64_t step = position_.step;
+  const bool last = finished();
+  if (log_ && (last || is_due(step, options_.log_every)))
+    log_->append({{"step", step},
+                  {"loss", report.loss},
+                  {"learning_rate", report.learning_rate},
+                  {"gradient_norm", report.gradient_norm},
+                  {"tokens", report.tokens},
+                  {"seconds", report.seconds},
+                  {"tokens_per_second", report.tokens_per_second}});
+  if (events_.on_step) events_.on_step(report);
+  if (last || is_due(step, options_.eval_every)) note_validation();
+  const bool best = position_.best && position_.best->step == step;
+  if (last || best || is_due(step, options_.save_every)) save();
+}
+
+void Trainer::stop_if_asked() {
+  const int signal = events_.signal ? events_.signal() : 0;
+  if (signal == 0) return;
+  if (position_.step > 0) save();
+  throw Interrupted(signal,
+                    concat("interrupted at step ", position_.step, "; ", last_saved_text(),
+                           events_.command.empty() ? "" : ". To go on:\n  ", events_.command));
+}
+
+TrainResult Trainer::run() {
+  const int64_t first = position_.step;
+  while (!finished()) {
+    stop_if_asked();
+    after_step(train_step());
+  }
+  if (!validation_) validation_ = validate();
+  return {.step = position_.step,
+          .first_step = first,
+          .tokens = position_.tokens,
+          .seconds = position_.seconds,
+          .loss = last_loss_,
+          .validation = validation_,
+          .best = position_.best};
+}
+
+std::string Trainer::last_saved_text() const {
+  if (!folder_) return "nothing was saved";
+  if (!saved_step_)
+    return concat("no checkpoint was written yet in '", folder_->path().string(), "'");
+  return concat("the last good checkpoint is '", folder_->checkpoint_path(*saved_step_).string(),
+                "'");
+}
+
+void Trainer::save() {
+  if (!folder_ || saved_step_ == position_.step) return;
+  Checkpoint checkpoint;
+  checkpoint.state = {{"step", position_.step},
+                      {"tokens", position_.tokens},
+                      {"seconds", position_.seconds},
+                      {"best", nullptr},
+                      {"data", data_checksum()},
+                      {"seed", options_.seed},
+                      {"threads", at::get_num_threads()},
+                      {"program", version()},
+                      {"torch", TORCH_VERSION},
+                      {"method", model_->config().temperature.method},
+                      {"settings", folder_->settings().value_or(Json::object())}};
+  std::optional<int64_t> best;
+  if (position_.best) {
+    best = position_.best->step;
+    checkpoint.state["best"] = {{"step", *best}, {"loss", position_.best->loss}};
+  }
+  checkpoint.files["config.json"] = model_config_json(model_->config(), tokenizer_);
+  checkpoint.model = model_->state();
+  checkpoint.optimizer = optimizer_->state();
+  try {
+    if (log_) log_->sync();
+    folder_->save(std::move(checkpoint), position_.step, best, options_.keep);
+  } catch (const Error& error) {
+    throw Error(concat("step ", position_.step, " cannot be saved: ", error.what(), ". ",
+                       last_saved_text(), "; make room and run the same command again"));
+  }
+  saved_step_ = position_.step;
+}
+
+std::string Trainer::data_checksum() const {
+  uint64_t sum = 0;
+  for (const auto& dataset : datasets_) {
+    const data::Batch batch = dataset->train(data::whole_batch(0, 1));
+    sum = data::mix64(sum ^ data::checksum(std::as_bytes(std::span(batch.tokens))));
+  }
+  std::array<char, 17> text;
+  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(sum));
+  return text.data();
+}
+
+void Trainer::restore(const Checkpoint& checkpoint) {
+  const Json& state = checkpoint.state;
+  TEMPERA_CHECK(state.at("data") == data_checksum(),
+                "the data is not the same as when the run in '", folder_->path().string(),
+                "' began; bring the old data back, or give another folder with --out");
+  model_->load_state(checkpoint.model);
+  optimizer_->load_state(checkpoint.optimizer);
+  position_ = {.step = state.at("step").get<int64_t>(),
+               .tokens = state.at("tokens").get<int64_t>(),
+               .seconds = state.at("seconds").get<double>(),
+               .best = std::nullopt};
+  if (const Json& best = state.at("best"); best.is_object())
+    position_.best = {best.at("step").get<int64_t>(), best.at("loss").get<double>()};
+  saved_step_ = position_.step;
+  say(concat("continuing the run in '", folder_->path().string(), "' from step ", position_.step,
+             total_steps_ > 0 ? concat(" of ", total_steps_) : ""));
+  const int threads = at::get_num_threads();
+  if (state.at("threads") != threads)
+    say(concat("the run began with ", state.at("threads").dump(), " threads and goes on with ",
+               threads, ": the last digits of sums may differ"));
+}
+
+void Trainer::attach(RunFolder& folder) {
+  folder_ = &folder;
+  folder.keep();
+  try {
+    if (const auto checkpoint =
+            folder.newest([&](std::string_view line) { say(std::string(line)); }))
+      restore(*checkpoint);
+  } catch (const Json::exception& error) {
+    throw Error(concat("the state of the run in '", folder.path().string(),
+                       "' is not complete: ", error.what()));
+  }
+  log_ = std::make_unique<RunLog>(folder.log_path(), position_.step);
+}
+
+}  // namespace tempera::train

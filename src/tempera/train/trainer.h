@@ -1,0 +1,136 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tempera/data/dataset.h"
+#include "tempera/nn/model.h"
+#include "tempera/train/log.h"
+#include "tempera/train/options.h"
+#include "tempera/train/plan.h"
+#include "tempera/train/run_folder.h"
+
+namespace tempera::train {
+
+// One finished step.
+struct StepReport {
+  int64_t step = 0;     // steps done, this one included
+  int64_t steps = 0;    // of the whole run, as far as known; 0: not known
+  double progress = 0;  // share of the budget that is spent
+  double loss = 0;
+  double learning_rate = 0;
+  double gradient_norm = 0;  // before clipping
+  int64_t tokens = 0;        // of the run so far
+  double seconds = 0;        // of the run so far
+  double tokens_per_second = 0;
+};
+
+struct Validation {
+  double loss = 0;  // mean over the predicted tokens of the held-out rows
+  double perplexity = 0;
+  int64_t targets = 0;
+};
+
+// What the owner of a training may want to know or decide; all are optional.
+struct TrainEvents {
+  std::function<void(const StepReport&)> on_step;
+  std::function<void(int64_t step, const Validation&)> on_validation;
+  Say say;
+  // The number of a signal after which to save and stop with Interrupted; 0: none.
+  std::function<int()> signal;
+  // What a person types to go on, for the message of Interrupted.
+  std::string command;
+};
+
+struct Best {
+  int64_t step = 0;
+  double loss = 0;
+};
+
+struct TrainResult {
+  int64_t step = 0;
+  int64_t first_step = 0;  // where this process began
+  int64_t tokens = 0;
+  double seconds = 0;
+  double loss = 0;  // of the last step that this process did; NaN: it did none
+  std::optional<Validation> validation;
+  std::optional<Best> best;
+};
+
+// The rows of a stage: `length` tokens each where the data can choose.
+using DataForStage =
+    std::function<std::shared_ptr<const data::Dataset>(size_t stage, int64_t length)>;
+
+// Trains one model. No global state: several can run in threads of one process, each with the
+// number of threads that at::set_num_threads gave its own thread. On the CPU the losses are the
+// same bits for the same options, data and number of threads, in one run or in several.
+class Trainer {
+ public:
+  // Opens the data of all stages and checks that the model takes it. `tokenizer` is noted in the
+  // checkpoints.
+  Trainer(const TrainOptions& options, std::shared_ptr<nn::Model> model, const DataForStage& data,
+          TrainEvents events, std::string tokenizer = {});
+
+  // Goes on from the newest checkpoint of the folder if there is one, and saves there from now on.
+  // The folder must outlive the trainer. Without this call nothing is written.
+  void attach(RunFolder& folder);
+
+  // Trains to the end of the budget. Throws Interrupted after a signal, with everything saved, and
+  // Error where the loss is no longer finite or a checkpoint cannot be written.
+  TrainResult run();
+
+  // The loss on the held-out rows that validation reads.
+  std::optional<Validation> validate();
+  nn::Model& model() { return *model_; }
+  int64_t step() const { return position_.step; }
+
+ private:
+  struct Position {
+    int64_t step = 0;
+    int64_t tokens = 0;
+    double seconds = 0;
+    std::optional<Best> best;
+  };
+
+  const PlannedStage& stage_of(int64_t step) const;
+  std::vector<nn::Batch> micro_batches(int64_t step) const;
+  nn::Batch to_device(data::Batch batch) const;
+  // Forward and backward of all micro-batches; gives the mean loss.
+  double accumulate(const std::vector<nn::Batch>& batches);
+  StepReport train_step();
+  double progress() const;
+  bool finished() const;
+  void after_step(const StepReport& report);
+  void note_validation();
+  void save();
+  void stop_if_asked();
+  void restore(const Checkpoint& checkpoint);
+  std::string data_checksum() const;
+  std::string last_saved_text() const;
+  void say(const std::string& line) const;
+
+  TrainOptions options_;
+  std::shared_ptr<nn::Model> model_;
+  TrainEvents events_;
+  std::string tokenizer_;
+  torch::Device device_;
+  std::vector<PlannedStage> stages_;
+  std::vector<std::shared_ptr<const data::Dataset>> datasets_;  // one a stage
+  int64_t total_steps_ = 0;                                     // 0: other budgets end the run
+  std::vector<nn::NamedParameter> parameters_;
+  std::unique_ptr<Optimizer> optimizer_;
+  RunFolder* folder_ = nullptr;
+  std::unique_ptr<RunLog> log_;
+  Position position_;
+  std::optional<int64_t> saved_step_;
+  std::optional<Validation> validation_;
+  double last_loss_;
+};
+
+torch::Device resolve_device(config::Device device);
+
+}  // namespace tempera::train
