@@ -5,7 +5,8 @@
 #include <cmath>
 
 #include "tempera/base/error.h"
-#include "tempera/nn/functional.h"
+#include "tempera/nn/dropout.h"
+#include "tempera/ops/fused.h"
 
 namespace tempera::nn {
 namespace {
@@ -23,6 +24,11 @@ torch::Tensor pair_products(const ops::AttentionArgs& args, const Inspection& wa
   const auto q = pick(args.q, wanted.rows);
   const auto k = pick(args.k, wanted.keys).repeat_interleave(args.q.size(1) / args.k.size(1), 1);
   return (q * k).sum(-1);
+}
+
+// (B, T, heads * size) as (B, heads, T, size).
+torch::Tensor heads_of(const torch::Tensor& projected, int64_t heads) {
+  return projected.unflatten(-1, {heads, -1}).transpose(1, 2);
 }
 
 // (heads) of a scale (B, heads, T), over the rows that are no padding.
@@ -90,21 +96,12 @@ Attention::Attention(const AttentionOptions& options, std::shared_ptr<Method> me
   register_module("temperature", method_);
 }
 
-// Views (B, heads, T, size) of the columns of one projection.
-std::vector<torch::Tensor> Attention::heads_of(const torch::Tensor& projected,
-                                               const std::vector<int64_t>& heads) const {
-  const int64_t size = method_->shape().qk_size;
-  std::vector<int64_t> columns;
-  for (const int64_t count : heads) columns.push_back(count * size);
-  auto parts = projected.split_with_sizes(columns, -1);
-  for (size_t i = 0; i < parts.size(); ++i)
-    parts[i] =
-        parts[i].view({projected.size(0), projected.size(1), heads[i], size}).transpose(1, 2);
-  return parts;
-}
-
+// Rows (B, heads, T, size), which lie as (B, T, heads, size).
 torch::Tensor Attention::head_norm(const torch::Tensor& rows, const torch::Tensor& gain) const {
-  return options_.qk_norm == QkNorm::kNone ? rows : rms_norm(rows, gain, options_.norm_eps);
+  if (options_.qk_norm == QkNorm::kNone) return rows;
+  const auto normed =
+      ops::norm(rows.transpose(1, 2), gain, {}, options_.norm_eps, /*centred=*/false);
+  return normed.transpose(1, 2).to(rows.scalar_type());
 }
 
 torch::Tensor Attention::merged(const torch::Tensor& out) const {
@@ -115,8 +112,8 @@ torch::Tensor Attention::forward(const torch::Tensor& x, const Pass& pass, Layer
   const LayerShape& shape = method_->shape();
   TEMPERA_CHECK(shape.kind != AttentionKind::kCross, "a cross-attention needs a source");
   const RowInfo rows{x, pass.rows.tokens, pass.rows.counts.n, pass.rows.counts.position};
-  const auto parts = heads_of(qkv_->forward(x), {shape.q_heads, shape.kv_heads, shape.kv_heads});
-  LayerInputs inputs{rows, rows, parts[0], parts[1], parts[2], {}};
+  const auto [q, k, v] = ops::split_heads(qkv_->forward(x), shape.q_heads, shape.kv_heads);
+  const LayerInputs inputs{rows, rows, q, k, v, {}};
   return merged(cache ? attend_cached(inputs, pass, *cache) : attend(inputs, pass, pass.rows));
 }
 
@@ -126,12 +123,12 @@ torch::Tensor Attention::forward(const torch::Tensor& x, const Pass& pass, const
   const SequenceMask& mask = source.rows.mask;
   const auto n = cross_counts(pass.rows.mask.documents, mask.documents, mask.start, mask.end,
                               x.size(0), x.size(1), source.x.size(1), x.device());
-  const auto q = heads_of(q_->forward(x), {shape.q_heads});
-  const auto kv = heads_of(kv_->forward(source.x), {shape.kv_heads, shape.kv_heads});
+  const auto q = heads_of(q_->forward(x), shape.q_heads);
+  const auto kv = heads_of(kv_->forward(source.x), 2 * shape.kv_heads).chunk(2, 1);
   const LayerInputs inputs{
       {x, pass.rows.tokens, n, pass.rows.counts.position},
       {source.x, source.rows.tokens, source.rows.counts.n, source.rows.counts.position},
-      q[0],
+      q,
       kv[0],
       kv[1],
       {}};
@@ -146,8 +143,9 @@ ops::AttentionArgs Attention::arguments(const LayerInputs& inputs, const Pass& p
   args.v = inputs.v;
   // The positions of two sequences have no distance.
   if (pass.angles.cos.defined() && method_->shape().kind != AttentionKind::kCross) {
-    args.q = rotary(args.q, pass.angles.cos, pass.angles.sin);
-    args.k = rotary(args.k, pass.angles.cos, pass.angles.sin);
+    const auto& [cos, sin, positions] = pass.angles;
+    args.q = ops::rotary(args.q, cos, sin, positions);
+    args.k = ops::rotary(args.k, cos, sin, positions);
   }
   args.causal = method_->shape().kind == AttentionKind::kCausal;
   args.window = options_.window;

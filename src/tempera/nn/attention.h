@@ -73,10 +73,7 @@ class Attention final : public torch::nn::Module {
   Method& method() { return *method_; }
 
  private:
-  // A gain of size `size` or none.
   torch::Tensor head_norm(const torch::Tensor& rows, const torch::Tensor& gain) const;
-  std::vector<torch::Tensor> heads_of(const torch::Tensor& projected,
-                                      const std::vector<int64_t>& heads) const;
   torch::Tensor attend(const LayerInputs& inputs, const Pass& pass, const Rows& keys);
   torch::Tensor attend_cached(const LayerInputs& inputs, const Pass& pass, LayerCache& cache);
   ops::AttentionArgs arguments(const LayerInputs& inputs, const Pass& pass) const;

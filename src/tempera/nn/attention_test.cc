@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "tempera/base/error.h"
-#include "tempera/nn/functional.h"
 #include "tempera/nn/testing_model.h"
+#include "tempera/ops/fused.h"
 
 namespace tempera::nn {
 namespace {
@@ -150,7 +150,7 @@ TEST(Rotary, TurnsPairsAndDependsOnDistanceAlone) {
   RotaryTable table(8, 100);
   const auto angles = table.range(0, 20, torch::kCPU);
   const auto x = rows_pattern(1, 20, 0).narrow(2, 0, 16).unsqueeze(1);
-  const auto turned = rotary(x, angles.cos, angles.sin);
+  const auto turned = ops::rotary(x, angles.cos, angles.sin);
   EXPECT_TRUE(torch::equal(turned.narrow(3, 8, 8), x.narrow(3, 8, 8)));
   EXPECT_TRUE(torch::equal(turned.select(2, 0), x.select(2, 0)));
   // Column 1 with column 5, by position * 100^(-2/8).
@@ -161,7 +161,9 @@ TEST(Rotary, TurnsPairsAndDependsOnDistanceAlone) {
   const auto q = x.select(2, 4).unsqueeze(2), k = x.select(2, 9).unsqueeze(2);
   const auto product = [&](int64_t i, int64_t j) {
     const auto at = [&](int64_t p) { return table.range(p, 1, torch::kCPU); };
-    return (rotary(q, at(i).cos, at(i).sin) * rotary(k, at(j).cos, at(j).sin)).sum().item<double>();
+    return (ops::rotary(q, at(i).cos, at(i).sin) * ops::rotary(k, at(j).cos, at(j).sin))
+        .sum()
+        .item<double>();
   };
   EXPECT_NEAR(product(5, 2), product(15, 12), 1e-4);
   EXPECT_GT(std::abs(product(5, 2) - product(5, 3)), 1e-3);
@@ -184,7 +186,7 @@ TEST(RelativeBias, BucketsGrowWithDistance) {
   EXPECT_EQ(around[7].item<double>(), 16 + 2);
 }
 
-// Against the weights that come from values which name their row.
+// They sum to 1 only where every logit has the scales and the bias that the operator used.
 TEST(Inspect, GivesTheAttentionWeights) {
   for (const auto position : {PositionKind::kRope, PositionKind::kT5}) {
     auto config = with_method(tiny_config(), "ssa", {{"k", true}});

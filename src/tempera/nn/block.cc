@@ -25,8 +25,9 @@ Block::Block(const ModelConfig& config, std::shared_ptr<Method> method)
 }
 
 torch::Tensor Block::dropped(const torch::Tensor& x, const Pass& pass, DropoutSite site) const {
-  return pass.dropout_seed ? dropout(x, dropout_, dropout_seed(*pass.dropout_seed, layer_, site))
-                           : x;
+  return pass.dropout_seed
+             ? seeded_dropout(x, dropout_, dropout_seed(*pass.dropout_seed, layer_, site))
+             : x;
 }
 
 torch::Tensor Block::forward(const torch::Tensor& x, const Pass& pass, LayerCache* cache) {

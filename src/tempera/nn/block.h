@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "tempera/nn/attention.h"
-#include "tempera/nn/functional.h"
+#include "tempera/nn/dropout.h"
 #include "tempera/nn/layers.h"
 
 namespace tempera::nn {

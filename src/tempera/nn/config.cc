@@ -117,9 +117,13 @@ void TemperatureConfig::declare(config::Options& declared) {
   }
 }
 
-void ModelConfig::declare(config::Options& options) {
+void ModelConfig::declare_model(config::Options& options) {
   ModelGroup model{*this};
   options.group("model", model);
+}
+
+void ModelConfig::declare(config::Options& options) {
+  declare_model(options);
   temperature.declare(options);
 }
 

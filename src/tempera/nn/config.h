@@ -63,6 +63,8 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
   // The groups `model` and `temperature`.
   void declare(config::Options& options);
+  // The group `model` alone.
+  void declare_model(config::Options& options);
   // Throws UsageError unless a model can be built.
   void validate() const;
 

@@ -116,8 +116,8 @@ torch::Tensor Decoder::embed(const torch::Tensor& tokens, const torch::Tensor& b
     x = x + sinusoidal(position, config_.width).to(x.scalar_type());
   x = x.to(compute_type());
   if (!pass.dropout_seed) return x;
-  return dropout(x, config_.dropout_embedding,
-                 dropout_seed(*pass.dropout_seed, 0, DropoutSite::kEmbedding));
+  return seeded_dropout(x, config_.dropout_embedding,
+                        dropout_seed(*pass.dropout_seed, 0, DropoutSite::kEmbedding));
 }
 
 torch::Tensor Decoder::through_blocks(torch::Tensor x, const Pass& pass,
@@ -128,10 +128,12 @@ torch::Tensor Decoder::through_blocks(torch::Tensor x, const Pass& pass,
     if (recompute()) {
       const auto run = [block, pass](const std::vector<torch::Tensor>& inputs) {
         Pass again = pass;
-        again.bias = inputs[1];
+        if (inputs.size() > 1) again.bias = inputs[1];
         return block->forward(inputs[0], again);
       };
-      x = recomputed(run, {x, pass.bias}, block->parameters());
+      std::vector<torch::Tensor> inputs = {x};
+      if (pass.bias.defined()) inputs.push_back(pass.bias);
+      x = recomputed(run, inputs, block->parameters());
     } else {
       x = block->forward(x, pass);
     }

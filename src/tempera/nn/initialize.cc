@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string>
 
-#include "tempera/nn/functional.h"
+#include "tempera/nn/dropout.h"
 #include "tempera/nn/model.h"
 
 namespace tempera::nn {

@@ -2,7 +2,7 @@
 
 #include <torch/torch.h>
 
-#include "tempera/nn/functional.h"
+#include "tempera/ops/fused.h"
 
 namespace tempera::nn {
 
@@ -30,8 +30,8 @@ Norm::Norm(NormKind kind, int64_t width, double eps) : kind_(kind), eps_(eps) {
 }
 
 torch::Tensor Norm::forward(const torch::Tensor& x) const {
-  return kind_ == NormKind::kLayer ? layer_norm(x, weight_, bias_, eps_)
-                                   : rms_norm(x, weight_, eps_);
+  return ops::norm(x, weight_, bias_, eps_, /*centred=*/kind_ == NormKind::kLayer)
+      .to(x.scalar_type());
 }
 
 Mlp::Mlp(const ModelConfig& config) : activation_(config.activation) {
@@ -45,7 +45,7 @@ torch::Tensor Mlp::forward(const torch::Tensor& x) const {
   const auto hidden = in_->forward(x);
   switch (activation_) {
     case Activation::kSwiglu:
-      return out_->forward(swiglu(hidden));
+      return out_->forward(ops::swiglu(hidden));
     case Activation::kGelu:
       return out_->forward(torch::gelu(hidden));
     case Activation::kGeluTanh:

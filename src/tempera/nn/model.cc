@@ -6,7 +6,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/nn/decoder.h"
-#include "tempera/nn/functional.h"
+#include "tempera/ops/fused.h"
 
 namespace tempera::nn {
 namespace {
@@ -37,8 +37,18 @@ torch::Tensor Model::project(const torch::Tensor& hidden) const {
 
 torch::Tensor Model::loss(const Batch& batch, double label_smoothing) {
   TEMPERA_CHECK(batch.targets.defined(), "a loss needs targets, and the batch has none");
-  return cross_entropy(hidden(batch).flatten(0, 1), output_weight(), batch.targets.flatten(),
-                       label_smoothing);
+  auto rows = hidden(batch).flatten(0, 1);
+  auto targets = batch.targets.flatten();
+  if (rows.is_cpu()) {
+    // Tasks that ask a few questions of a long row need few rows of logits.
+    const auto scored = targets.ge(0).nonzero().squeeze(1);
+    if (scored.size(0) < targets.size(0)) {
+      rows = rows.index_select(0, scored);
+      targets = targets.index_select(0, scored);
+    }
+  }
+  return ops::linear_cross_entropy(rows, output_weight().to(rows.scalar_type()), targets,
+                                   label_smoothing);
 }
 
 torch::Tensor Model::token_losses(const Batch& batch) {

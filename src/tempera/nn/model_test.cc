@@ -236,7 +236,7 @@ TEST(Model, RefusesWhatItCannotTake) {
   Batch empty;
   EXPECT_THROW(model->hidden(empty), Error);
   auto batch = tiny_batch();
-  batch.targets = {};
+  batch.targets.reset();
   EXPECT_THROW(model->loss(batch), Error);
 }
 

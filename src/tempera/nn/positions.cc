@@ -39,18 +39,17 @@ void RotaryTable::reserve(int64_t length, const torch::Device& device) {
   const auto frequency = torch::pow(torch::full({}, base_, torch::kFloat64), -column);
   const auto position = torch::arange(std::max(length, 2 * held), torch::kFloat64);
   const auto angle = torch::outer(position, frequency);
-  table_ = {angle.cos().to(device, torch::kFloat32), angle.sin().to(device, torch::kFloat32)};
+  table_ = {angle.cos().to(device, torch::kFloat32), angle.sin().to(device, torch::kFloat32), {}};
 }
 
 Angles RotaryTable::range(int64_t first, int64_t rows, const torch::Device& device) {
   reserve(first + rows, device);
-  return {table_.cos.narrow(0, first, rows), table_.sin.narrow(0, first, rows)};
+  return {table_.cos.narrow(0, first, rows), table_.sin.narrow(0, first, rows), {}};
 }
 
 Angles RotaryTable::at(const torch::Tensor& position, int64_t length) {
   reserve(length, position.device());
-  const auto index = position.clamp_min(0);
-  return {torch::embedding(table_.cos, index), torch::embedding(table_.sin, index)};
+  return {table_.cos, table_.sin, position.clamp_min(0)};
 }
 
 torch::Tensor sinusoidal(const torch::Tensor& position, int64_t width) {

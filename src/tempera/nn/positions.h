@@ -6,8 +6,10 @@
 
 namespace tempera::nn {
 
+// The arguments of ops::rotary beside the rows; undefined tables: nothing rotates.
 struct Angles {
-  torch::Tensor cos, sin;  // (T, r/2) or (B, T, r/2) float32; undefined: nothing rotates
+  torch::Tensor cos, sin;   // (length, r/2) float32
+  torch::Tensor positions;  // (B, T): the row of the tables; undefined: t
 };
 
 // Cosines and sines of position * base^(-2i/r), kept for the longest length seen.

@@ -17,30 +17,30 @@ struct Held : torch::CustomClassHolder {
 
 class Recompute : public torch::autograd::Function<Recompute> {
  public:
-  // Inputs may be undefined. The parameters are arguments so that autograd knows they matter.
+  // The parameters are arguments so that autograd knows they matter.
   static torch::Tensor forward(AutogradContext* context, const PassFunction& pass,
-                               const variable_list& inputs, const variable_list& parameters) {
+                               at::TensorList inputs, at::TensorList parameters) {
     context->saved_data["pass"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(pass));
     context->saved_data["inputs"] = static_cast<int64_t>(inputs.size());
-    variable_list saved = inputs;
+    variable_list saved = inputs.vec();
     saved.insert(saved.end(), parameters.begin(), parameters.end());
     context->save_for_backward(std::move(saved));
-    return pass(inputs);
+    return pass(inputs.vec());
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto held = context->saved_data["pass"].toCapsule();
     const auto input_count = static_cast<size_t>(context->saved_data["inputs"].toInt());
     variable_list variables = context->get_saved_variables();
+    variable_list results(1 + variables.size());  // the function stands in front
     variable_list wanted;
     std::vector<size_t> places;
     for (size_t i = 0; i < variables.size(); ++i) {
-      if (!variables[i].defined()) continue;
       const bool needed = variables[i].requires_grad();
       if (i < input_count) variables[i] = variables[i].detach().requires_grad_(needed);
       if (!needed) continue;
       wanted.push_back(variables[i]);
-      places.push_back(i + 1);  // the function stands in front
+      places.push_back(i + 1);
     }
     torch::Tensor out;
     {
@@ -50,7 +50,6 @@ class Recompute : public torch::autograd::Function<Recompute> {
     }
     const auto found = torch::autograd::grad({out}, wanted, {gradients[0]}, std::nullopt,
                                              /*create_graph=*/false, /*allow_unused=*/true);
-    variable_list results(1 + context->get_saved_variables().size());
     for (size_t i = 0; i < places.size(); ++i) results[places[i]] = found[i];
     return results;
   }
@@ -61,7 +60,8 @@ class Recompute : public torch::autograd::Function<Recompute> {
 torch::Tensor recomputed(const PassFunction& pass, const variable_list& inputs,
                          const variable_list& parameters) {
   if (!torch::GradMode::is_enabled()) return pass(inputs);
-  return Recompute::apply(pass, inputs, parameters);
+  // As lists: autograd does not look into vectors.
+  return Recompute::apply(pass, at::TensorList(inputs), at::TensorList(parameters));
 }
 
 }  // namespace tempera::nn

@@ -4,7 +4,7 @@
 #include <functional>
 #include <map>
 
-#include "tempera/nn/functional.h"
+#include "tempera/nn/dropout.h"
 #include "tempera/nn/recompute.h"
 #include "tempera/nn/testing_model.h"
 
@@ -155,7 +155,7 @@ TEST(Dropout, IsAFunctionOfTheSeed) {
 }
 
 TEST(Dropout, KeepsTheMeanAndTheShare) {
-  const auto out = dropout(torch::ones({1000, 100}), 0.3, 5);
+  const auto out = seeded_dropout(torch::ones({1000, 100}), 0.3, 5);
   EXPECT_NEAR(out.eq(0).to(torch::kFloat64).mean().item<double>(), 0.3, 0.01);
   EXPECT_NEAR(out.mean().item<double>(), 1, 0.02);
   EXPECT_NE(dropout_seed(1, 0, DropoutSite::kMlpOutput),
