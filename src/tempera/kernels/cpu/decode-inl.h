@@ -7,6 +7,8 @@
 #define TEMPERA_KERNELS_CPU_DECODE_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
+
 #include "tempera/kernels/cpu/plan.h"
 #include "tempera/kernels/cpu/softmax-inl.h"
 
@@ -32,7 +34,7 @@ class DecodeTask {
     softmax_.start(rows);
     pack_queries(b, kv_head);
     for (int64_t key = keys.begin; key < keys.end; key += kBlock)
-      block(b, kv_head, key, std::min(kBlock, keys.end - key));
+      block(b, kv_head, key, std::min(kBlock, keys.end - key), keys.end);
     for (int64_t r = 0; r < rows; ++r) {
       float* to = part + r * (v_stride_ + DecodePlan::kState);
       std::copy_n(w_.softmax.out + r * v_stride_, v_stride_, to);
@@ -86,13 +88,26 @@ class DecodeTask {
     }
   }
 
-  void block(int64_t b, int64_t kv_head, int64_t key, int64_t width) const {
+  HWY_INLINE static void prefetch(const Rows<const T>& rows, const Slot& at, int64_t kv_head,
+                                  int64_t size) {
+    constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
+    const T* row = rows.at(at.outer, kv_head, at.row);
+    for (int64_t c = 0; c < size; c += kLine) hwy::Prefetch(row + c);
+  }
+
+  // Keys [key, key + width) of a part that ends at `end`.
+  void block(int64_t b, int64_t kv_head, int64_t key, int64_t width, int64_t end) const {
     const int64_t rows = group_ * p_.shape.q_rows;
     const T* values[kBlock];
     float value_scale[kBlock];
     for (int64_t j = 0; j < width; ++j) {
       const Slot at = slot(b, key + j);
       const T* k = p_.k.at(at.outer, kv_head, at.row);
+      // The next block's key, and this block's value: both streams keep flowing while one is worked
+      // on.
+      if (key + kBlock + j < end)
+        prefetch(p_.k, slot(b, key + kBlock + j), kv_head, p_.shape.qk_size);
+      prefetch(p_.v, at, kv_head, p_.shape.v_size);
       const float a_k = p_.k_scale.rows ? *p_.k_scale.rows.at(at.outer, kv_head, at.row) : 1.0F;
       values[j] = p_.v.at(at.outer, kv_head, at.row);
       value_scale[j] = p_.v_scale.rows ? *p_.v_scale.rows.at(at.outer, kv_head, at.row) : 1.0F;

@@ -57,10 +57,16 @@ HWY_INLINE void unpack_row(const float* from, int64_t size, float factor, T* to)
 
 template <class T>
 HWY_INLINE float dot_rows(const float* packed, const T* row, int64_t size) {
-  Vec sum = hn::Zero(F32());
-  for (int64_t c = 0; c < size; c += kLanes)
-    sum = hn::MulAdd(load(packed + c), load_some(row + c, size - c), sum);
-  return sum_lanes(sum);
+  Vec even = hn::Zero(F32()),
+      odd = hn::Zero(F32());  // two chains: an addition waits for the one before
+  int64_t c = 0;
+  for (; c + 2 * kLanes <= size; c += 2 * kLanes) {
+    even = hn::MulAdd(load(packed + c), load(row + c), even);
+    odd = hn::MulAdd(load(packed + c + kLanes), load(row + c + kLanes), odd);
+  }
+  for (; c < size; c += kLanes)
+    even = hn::MulAdd(load(packed + c), load_some(row + c, size - c), even);
+  return sum_lanes(hn::Add(even, odd));
 }
 
 // rows x columns with `stride` -> panels of kPanel rows as columns: to[panel][column][row in

@@ -86,7 +86,8 @@ HWY_INLINE Vec exp2(Vec y) {
   return hn::IfThenZeroElse(hn::Lt(y, set(-126.0F)), power);  // a NaN passes
 }
 
-// The caller subtracts first: the difference is small where the result matters, and so is its rounding.
+// The caller subtracts first: the difference is small where the result matters, and so is its
+// rounding.
 HWY_INLINE Vec exp(Vec x) { return exp2(hn::Mul(x, set(kLog2E))); }
 
 // Near 0 an odd polynomial, beyond it 1 - 2 / (e^2x + 1): relative error under 2e-7 everywhere.
