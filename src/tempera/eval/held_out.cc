@@ -1,0 +1,97 @@
+#include "tempera/eval/held_out.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+
+#include "tempera/data/tensors.h"
+
+namespace tempera::eval {
+namespace {
+
+// Enough rows to keep the matrix products busy, few enough for a small memory.
+constexpr int64_t kTokensAtOnce = 16384;
+
+struct Sums {
+  double loss = 0;
+  int64_t right = 0;
+  int64_t targets = 0;
+  std::vector<torch::Tensor> weight;  // a layer: (heads), summed over rows and questions
+  int64_t questions = 0;
+  std::vector<double> scale;  // a layer, summed over rows
+  int64_t rows = 0;
+};
+
+// Only the rows that have a target are projected onto the classes.
+void add_predictions(nn::Model& model, const nn::Batch& batch, Sums& sums) {
+  const auto hidden = model.hidden(batch);
+  const auto scored = batch.targets.flatten().ge(0).nonzero().squeeze(1);
+  const auto targets = batch.targets.flatten().index_select(0, scored);
+  const auto logits =
+      model.project(hidden.flatten(0, 1).index_select(0, scored)).to(torch::kFloat32);
+  sums.loss += torch::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum).item<double>();
+  sums.right += logits.argmax(1).eq(targets).sum().item<int64_t>();
+  sums.targets += targets.size(0);
+}
+
+void add_inspection(nn::Model& model, const nn::Batch& batch, const data::TensorBatch& rows,
+                    Sums& sums) {
+  const auto layers = model.inspect(batch, rows.question_positions, rows.answer_positions);
+  sums.scale.resize(layers.size());
+  sums.weight.resize(layers.size());
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    const auto weight = layers[layer].weight.sum({0, 2});
+    sums.weight[layer] = sums.weight[layer].defined() ? sums.weight[layer] + weight : weight;
+    sums.scale[layer] += layers[layer].a_q.defined() ? layers[layer].a_q.mean().item<double>() *
+                                                           static_cast<double>(rows.tokens.size(0))
+                                                     : 0;
+  }
+  sums.questions += rows.question_positions.numel();
+  sums.rows += rows.tokens.size(0);
+}
+
+double best_weight(const Sums& sums) {
+  double best = 0;
+  for (const auto& layer : sums.weight) best = std::max(best, layer.max().item<double>());
+  return best / static_cast<double>(sums.questions);
+}
+
+nn::Batch model_batch(const data::TensorBatch& rows) {
+  nn::Batch batch;
+  batch.tokens = rows.tokens;
+  batch.targets = rows.targets;
+  batch.documents = rows.document_lengths;
+  return batch;
+}
+
+}  // namespace
+
+nn::Batch to_model_batch(data::Batch batch) {
+  return model_batch(data::to_tensors(std::move(batch)));
+}
+
+Scores score_held_out(nn::Model& model, const data::Dataset& dataset, size_t set, int64_t rows) {
+  const torch::NoGradGuard no_grad;
+  model.eval();
+  const auto& held_out = dataset.held_out_sets().at(set);
+  const int64_t all = rows > 0 ? std::min(rows, held_out.rows) : held_out.rows;
+  const int64_t step = std::max<int64_t>(1, kTokensAtOnce / std::max<int64_t>(held_out.length, 1));
+  Sums sums;
+  for (int64_t first = 0; first < all; first += step) {
+    const auto tensors =
+        data::to_tensors(dataset.held_out(set, first, std::min(step, all - first)));
+    const nn::Batch batch = model_batch(tensors);
+    add_predictions(model, batch, sums);
+    if (tensors.question_positions.defined()) add_inspection(model, batch, tensors, sums);
+  }
+  const auto targets = static_cast<double>(std::max<int64_t>(sums.targets, 1));
+  Scores scores{.loss = sums.loss / targets,
+                .accuracy = static_cast<double>(sums.right) / targets,
+                .targets = sums.targets};
+  if (sums.questions > 0) scores.answer_weight = best_weight(sums);
+  for (const double scale : sums.scale)
+    scores.query_scale.push_back(scale / static_cast<double>(sums.rows));
+  return scores;
+}
+
+}  // namespace tempera::eval

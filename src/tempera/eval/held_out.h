@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "tempera/data/dataset.h"
+#include "tempera/nn/model.h"
+
+namespace tempera::eval {
+
+// What a model makes of one held-out set.
+struct Scores {
+  double loss = 0;      // mean cross-entropy of the targets
+  double accuracy = 0;  // share of the targets that got the highest score
+  int64_t targets = 0;
+  // Where the task knows which key holds the answer: the mean weight that attention puts on it, of
+  // the head that puts most.
+  std::optional<double> answer_weight = {};
+  // Mean query scale a_q of each layer.
+  std::vector<double> query_scale = {};
+};
+
+// Rows [0, rows) of the set (0: all of them), a few at a time. The model is left in eval mode.
+Scores score_held_out(nn::Model& model, const data::Dataset& dataset, size_t set, int64_t rows = 0);
+
+// A dataset's rows as the model reads them.
+nn::Batch to_model_batch(data::Batch batch);
+
+}  // namespace tempera::eval

@@ -1,0 +1,214 @@
+#include <algorithm>
+#include <cmath>
+#include <iomanip>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tempera/plot/chart.h"
+#include "tempera/plot/html.h"
+#include "tempera/study/compare.h"
+
+namespace tempera::study {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool is_phonebook(const Json& results) { return results.at("task") == "phonebook"; }
+
+// What grows from set to set.
+std::string size_name(const Json& results) {
+  return is_phonebook(results) ? "entries" : results.at("task") == "text" ? "tokens a row" : "size";
+}
+
+std::vector<std::string> sizes(const Json& results) {
+  std::vector<std::string> names;
+  for (const auto& [size, row] : results.at("results").begin().value().at("accuracy").items())
+    names.push_back(size);
+  return names;
+}
+
+std::string fixed(double value, int decimals) {
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(decimals) << value;
+  return text.str();
+}
+
+// One line a method: the mean of a metric against the size, with its 95 % interval.
+plot::LineChart metric_chart(const Json& results, const std::string& metric,
+                             const std::string& title, plot::Axis y) {
+  plot::LineChart chart{
+      .title = title, .x = {.label = size_name(results), .log = true}, .y = std::move(y)};
+  for (const auto& size : sizes(results)) chart.x.ticks.push_back(std::stod(size));
+  for (const auto& [method, result] : results.at("results").items()) {
+    if (!result.contains(metric)) continue;
+    plot::Series series{.name = method, .markers = true};
+    for (const auto& [size, row] : result.at(metric).items()) {
+      const double mean = row.at("mean"), half = row.at("ci95");
+      series.x.push_back(std::stod(size));
+      series.y.push_back(mean);
+      if (results.at("seeds").get<int64_t>() > 1) {
+        series.low.push_back(mean - half);
+        series.high.push_back(mean + half);
+      }
+    }
+    chart.series.push_back(std::move(series));
+  }
+  return chart;
+}
+
+plot::LineChart loss_chart(const Json& results) {
+  plot::LineChart chart{.title = "Training loss (first seed)",
+                        .x = {.label = "step"},
+                        .y = {.label = "loss, mean of 10 steps", .log = true}};
+  for (const auto& [method, result] : results.at("results").items()) {
+    plot::Series series{.name = method};
+    const Json& curve = result.at("loss_curves").at(0);
+    constexpr size_t kMean = 10;
+    for (size_t i = 0; i + kMean <= curve.size(); i += kMean) {
+      double sum = 0;
+      for (size_t j = i; j < i + kMean; ++j) sum += curve[j][1].get<double>();
+      series.x.push_back(curve[i][0].get<double>());
+      series.y.push_back(sum / kMean);
+    }
+    chart.series.push_back(std::move(series));
+  }
+  return chart;
+}
+
+plot::Table metric_table(const Json& results, const std::string& metric, const std::string& caption,
+                         int decimals) {
+  plot::Table table{.caption = caption, .header = {"method"}};
+  for (const auto& size : sizes(results)) table.header.push_back(size);
+  for (const auto& [method, result] : results.at("results").items()) {
+    if (!result.contains(metric)) continue;
+    std::vector<plot::Cell> row{plot::Cell::of(method)};
+    for (const auto& [size, values] : result.at(metric).items())
+      row.push_back(
+          plot::Cell::of(values.at("mean").get<double>(), values.at("sd").get<double>(), decimals));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+plot::Table test_table(const Json& results) {
+  plot::Table table{.caption = "Paired t-test of the accuracy against the first method: p-values",
+                    .header = {"method"}};
+  for (const auto& size : sizes(results)) table.header.push_back(size);
+  for (const auto& [method, result] : results.at("results").items()) {
+    if (method == results.at("results").begin().key()) continue;
+    std::vector<plot::Cell> row{plot::Cell::of(method)};
+    for (const auto& [size, values] : result.at("accuracy").items())
+      row.push_back(plot::Cell::of(values.at("p_against_first").get<double>(), {}, 3));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+plot::Table cost_table(const Json& results) {
+  plot::Table table{
+      .caption = "What each method costs",
+      .header = {"method", "parameters", "of the temperature", "steps", "seconds of training"}};
+  for (const auto& [method, result] : results.at("results").items()) {
+    const auto count = [&](const char* key) {
+      return plot::Cell{.text = std::to_string(result.at(key).get<int64_t>()), .number = true};
+    };
+    const Json& seconds = result.at("train_seconds");
+    table.rows.push_back(
+        {plot::Cell::of(method), count("parameters"), count("temperature_parameters"),
+         count("steps"),
+         plot::Cell::of(seconds.at("mean").get<double>(), seconds.at("sd").get<double>(), 1)});
+  }
+  return table;
+}
+
+void explain_phonebook(plot::HtmlReport& report) {
+  report.paragraph(
+      "The task: read a book of names and numbers, then give the number of a name. The models are "
+      "trained on books of 8 "
+      "to 32 entries and tested on books of up to 1,024. Guessing gives 6.25 %.");
+  report.heading("What it shows");
+  report.paragraph(
+      "Queries and keys are normalised without a gain, so the logits are bounded. Plain attention "
+      "then cannot keep its "
+      "weight on the right entry as the book grows: the weight thins out over the other entries. A "
+      "temperature below 1 "
+      "(focal), one that is learned, or one that grows with the number of visible keys (ssa) keeps "
+      "it there.");
+  report.heading("What it does not show");
+  report.list(
+      {"a gain at the length of training: all methods are about equal there",
+       "that the gap stays without QK-norm: with a tuned learning rate plain attention is then "
+       "about as good",
+       "that the gap is as wide with a learned QK gain: a longer training closes most of it",
+       "anything about rotary positions: with them all methods fail at 1,024 entries",
+       "anything about large models: this is one layer of width 64"});
+}
+
+plot::Figure overview(const Json& results) {
+  plot::Figure figure{.title = "", .panels = {}, .columns = 2};
+  figure.panels.emplace_back(metric_chart(results, "accuracy", "Accuracy on held-out data",
+                                          {.label = "%", .min = 0, .max = 100}));
+  if (results.at("results").begin().value().contains("answer_weight"))
+    figure.panels.emplace_back(metric_chart(results, "answer_weight",
+                                            "Attention weight on the right entry",
+                                            {.label = "weight", .min = 0, .max = 1}));
+  if (results.at("results").begin().value().contains("query_scale"))
+    figure.panels.emplace_back(metric_chart(
+        results, "query_scale", "Inverse temperature of the queries", {.label = "mean of a_q"}));
+  figure.panels.emplace_back(loss_chart(results));
+  return figure;
+}
+
+}  // namespace
+
+std::string results_text(const Json& results) {
+  std::ostringstream text;
+  const auto columns = sizes(results);
+  size_t width = 6;
+  for (const auto& [method, result] : results.at("results").items())
+    width = std::max(width, method.size());
+  text << "accuracy %, mean ± sd of " << results.at("seeds").get<int64_t>() << " seeds, by "
+       << size_name(results) << "\n"
+       << std::left << std::setw(static_cast<int>(width) + 2) << "method";
+  for (const auto& size : columns) text << std::right << std::setw(12) << size;
+  text << "\n";
+  for (const auto& [method, result] : results.at("results").items()) {
+    text << std::left << std::setw(static_cast<int>(width) + 2) << method;
+    for (const auto& [size, row] : result.at("accuracy").items()) {
+      const std::string cell = fixed(row.at("mean"), 1) + " ± " + fixed(row.at("sd"), 1);
+      // "±" is one column and two bytes.
+      text << std::right << std::setw(13) << cell;
+    }
+    text << "\n";
+  }
+  return text.str();
+}
+
+void write_report(const Json& results, const std::filesystem::path& path) {
+  plot::HtmlReport report("Does a temperature help?");
+  report.paragraph(
+      "Attention methods trained on the same data, from the same first weights, with the same "
+      "budget; " +
+      std::to_string(results.at("seeds").get<int64_t>()) + " seeds each.");
+  const std::string by = size_name(results);
+  report.figure(overview(results),
+                "Means over the seeds; the bands are 95 % intervals of the mean.");
+  report.table(
+      metric_table(results, "accuracy", "Accuracy in %, mean ± standard deviation, by " + by, 1));
+  if (results.at("results").begin().value().contains("answer_weight"))
+    report.table(
+        metric_table(results, "answer_weight", "Attention weight on the right entry, by " + by, 3));
+  report.table(metric_table(results, "loss", "Loss, by " + by, 3));
+  if (results.at("seeds").get<int64_t>() > 1 && results.at("results").size() > 1)
+    report.table(test_table(results));
+  report.table(cost_table(results));
+  if (is_phonebook(results)) explain_phonebook(report);
+  report.heading("How it was made");
+  report.paragraph("Tempera " + results.at("tempera").get<std::string>() +
+                   ", `tempera compare`. The settings:");
+  report.code(results.at("settings").dump(2));
+  report.save(path);
+  plot::save(overview(results), std::filesystem::path(path).replace_extension(".png"));
+}
+
+}  // namespace tempera::study

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <vector>
+
+namespace tempera::study {
+
+double mean(const std::vector<double>& values);
+// With n - 1; 0 for fewer than two values.
+double standard_deviation(const std::vector<double>& values);
+
+// Half the width of the 95 % interval of the mean, by Student's t; 0 for fewer than two values.
+double confidence_half_width(const std::vector<double>& values);
+
+// Two-sided p-value of "the pairs differ by 0 on average", by the paired t-test; 1 where nothing
+// can be said (fewer than two pairs, or no difference at all).
+double paired_p_value(const std::vector<double>& a, const std::vector<double>& b);
+
+// P(|T| > t) for Student's t with the given degrees of freedom.
+double student_two_sided(double t, double freedom);
+
+}  // namespace tempera::study
