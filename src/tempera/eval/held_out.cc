@@ -42,9 +42,9 @@ void add_inspection(nn::Model& model, const nn::Batch& batch, const data::Tensor
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     const auto weight = layers[layer].weight.sum({0, 2});
     sums.weight[layer] = sums.weight[layer].defined() ? sums.weight[layer] + weight : weight;
-    sums.scale[layer] += layers[layer].a_q.defined() ? layers[layer].a_q.mean().item<double>() *
-                                                           static_cast<double>(rows.tokens.size(0))
-                                                     : 0;
+    const auto& a_q = layers[layer].a_q;  // undefined: plain attention
+    const double mean = a_q.defined() ? a_q.mean().item<double>() : 1;
+    sums.scale[layer] += mean * static_cast<double>(rows.tokens.size(0));
   }
   sums.questions += rows.question_positions.numel();
   sums.rows += rows.tokens.size(0);
