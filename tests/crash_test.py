@@ -1,0 +1,165 @@
+"""Training that is killed, that runs out of space, that finds damaged files: nothing is lost."""
+
+import importlib.machinery
+import importlib.util
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROGRAM = pathlib.Path(os.environ.get("TEMPERA_PROGRAM", ROOT / "build" / "tempera"))
+
+pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
+
+
+def load_tool():
+    loader = importlib.machinery.SourceFileLoader("crash_test_tool", str(ROOT / "tools" / "crash-test"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+tool = load_tool()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A text, and the log of a complete run on it."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    text = tool.write_text(folder / "text.txt")
+    subprocess.run(tool.command(PROGRAM, text, folder / "run"), check=True, capture_output=True)
+    return text, tool.read_log(folder / "run"), folder / "run"
+
+
+def train(text, out, *more, **options):
+    return subprocess.run(
+        tool.command(PROGRAM, text, out, *more), capture_output=True, text=True, timeout=120, check=False, **options
+    )
+
+
+def start(text, out, lines, **options):
+    """A process that has logged as many lines."""
+    process = subprocess.Popen(
+        tool.command(PROGRAM, text, out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+    deadline = time.monotonic() + 60
+    while tool.logged_lines(out) < lines and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.002)
+    assert process.poll() is None, process.communicate()[1]
+    return process
+
+
+def stop(text, out, lines, number=signal.SIGTERM):
+    """Stops a run after as many lines of its log; gives the process's exit code and messages."""
+    process = start(text, out, lines)
+    process.send_signal(number)
+    errors = process.communicate(timeout=60)[1]
+    return process.returncode, errors
+
+
+def assert_completes(text, out, expected, message):
+    result = train(text, out)
+    assert result.returncode == 0, result.stderr
+    assert message in result.stderr
+    assert tool.read_log(out) == expected
+
+
+def test_kills_at_random_moments_lose_nothing(tmp_path):
+    kills = 50 if os.environ.get("TEMPERA_LONG") == "1" else 5
+    assert tool.crash_test(kills, PROGRAM, tmp_path) >= 1
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_names_the_command_that_continues(tmp_path, undisturbed, number, code):
+    text, expected, _ = undisturbed
+    out = tmp_path / "run"
+    returned, errors = stop(text, out, 10, number)
+    assert returned == code
+    step = tool.last_step(out)
+    assert f"interrupted at step {step}" in errors
+    line = errors.splitlines()[-1].strip()
+    assert line == f"tempera train --config {out}/run.toml"
+    result = subprocess.run(
+        [PROGRAM, *line.split()[1:]], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert f"continuing the run in '{out}' from step {step} of {tool.STEPS}" in result.stderr
+    assert tool.read_log(out) == expected
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, undisturbed):
+    text, expected, _ = undisturbed
+    out = tmp_path / "run"
+    stop(text, out, 10)
+    step = tool.last_step(out)
+    size = (out / "last" / "optimizer.safetensors").stat().st_size
+    result = train(text, out, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2)))
+    assert result.returncode == 1
+    assert f"step {step + 1} cannot be saved" in result.stderr
+    assert "File too large" in result.stderr
+    assert f"step-{step:08d}" in result.stderr
+    assert tool.last_step(out) == step
+    assert not [path for path in (out / "checkpoints").iterdir() if not path.name.startswith("step-")]
+    assert_completes(text, out, expected, f"from step {step} ")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json", "config.json"])
+def test_a_torn_file_is_skipped(tmp_path, undisturbed, name):
+    text, expected, _ = undisturbed
+    out = tmp_path / "run"
+    stop(text, out, 10)
+    step = tool.last_step(out)
+    path = out / "checkpoints" / f"step-{step:08d}" / name
+    with open(path, "r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+    result = train(text, out)
+    assert result.returncode == 0, result.stderr
+    assert "skipped a checkpoint" in result.stderr and name in result.stderr
+    assert f"from step {step - 1} of" in result.stderr
+    assert tool.read_log(out) == expected
+
+
+def test_files_of_another_run_are_skipped_or_refused(tmp_path, undisturbed):
+    text, expected, other = undisturbed
+    out = tmp_path / "run"
+    stop(text, out, 10)
+    step = tool.last_step(out)
+    shutil.copytree(other / "checkpoints" / f"step-{tool.STEPS:08d}", out / "checkpoints" / f"step-{tool.STEPS:08d}")
+    newest = out / "checkpoints" / f"step-{step:08d}"
+    shutil.copy(other / "last" / "model.safetensors", newest / "model.safetensors")
+    result = train(text, out)
+    assert result.returncode == 0, result.stderr
+    assert "belongs to another run" in result.stderr
+    assert "is damaged or of another checkpoint" in result.stderr
+    assert f"from step {step - 1} of" in result.stderr
+    assert tool.read_log(out) == expected
+
+
+def test_without_a_good_checkpoint_nothing_is_overwritten(tmp_path, undisturbed):
+    text, _, other = undisturbed
+    out = tmp_path / "run"
+    shutil.copytree(other, out, symlinks=True)
+    for path in (out / "checkpoints").iterdir():
+        (path / "state.json").write_text("{}")
+    before = sorted(path.name for path in (out / "checkpoints").iterdir())
+    result = train(text, out)
+    assert result.returncode == 1
+    assert "no checkpoint in" in result.stderr and "--out" in result.stderr
+    assert sorted(path.name for path in (out / "checkpoints").iterdir()) == before
+
+
+def test_two_processes_in_one_folder(tmp_path, undisturbed):
+    text, expected, _ = undisturbed
+    out = tmp_path / "run"
+    first = start(text, out, 1)
+    second = train(text, out)
+    assert second.returncode == 1
+    assert f"another process (pid {first.pid}) is working in '{out}'" in second.stderr
+    assert first.wait(timeout=60) == 0
+    assert tool.read_log(out) == expected
