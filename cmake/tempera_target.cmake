@@ -2,10 +2,11 @@
 
 include(CheckLinkerFlag)
 
-# The sloppiness is what ccache asks for before it keeps objects that used a precompiled header.
+# The sloppiness is what ccache asks for before it keeps objects that used a precompiled header; the base folder lets
+# another clone of the same sources find them too.
 find_program(TEMPERA_CCACHE ccache)
 if(TEMPERA_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
     CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${TEMPERA_CCACHE})
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
@@ -74,6 +75,12 @@ if(TEMPERA_WITH_TORCH)
   target_precompile_headers(tempera_torch_pch PRIVATE <torch/torch.h>)
 endif()
 
+# A file that includes torch takes many times longer to start than to compile, so several are compiled as one.
+function(tempera_use_torch target)
+  target_precompile_headers(${target} REUSE_FROM tempera_torch_pch)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+endfunction()
+
 function(tempera_common target)
   target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${target} PRIVATE tempera_warnings)
@@ -94,7 +101,7 @@ function(tempera_library target)
   target_link_libraries(${target} PUBLIC ${arg_DEPS})
   if(arg_TORCH)
     target_link_libraries(${target} PUBLIC tempera_libtorch)
-    target_precompile_headers(${target} REUSE_FROM tempera_torch_pch)
+    tempera_use_torch(${target})
   endif()
 endfunction()
 
@@ -113,7 +120,7 @@ function(tempera_test target)
   target_link_libraries(${target} PRIVATE ${arg_DEPS} GTest::gtest GTest::gtest_main)
   if(arg_TORCH)
     target_link_libraries(${target} PRIVATE tempera_libtorch)
-    target_precompile_headers(${target} REUSE_FROM tempera_torch_pch)
+    tempera_use_torch(${target})
   endif()
   add_test(NAME ${target} COMMAND ${target} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${target} PROPERTIES LABELS "${arg_LABELS}")

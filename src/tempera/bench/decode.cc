@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int64_t kLeastRuns = 5;
+constexpr int64_t kLeastDecodeRuns = 5;
 
 // One query row a sequence against several caches of the same length, used in turn: together they
 // are too large for the processor's caches, as those of a model's layers are.
@@ -76,7 +76,7 @@ class DecodeSets {
   size_t next_ = 0;
 };
 
-struct Measurement {
+struct DecodeMeasurement {
   AttentionShape shape;
   int64_t bytes = 0;
   double error = 0;
@@ -127,23 +127,23 @@ std::vector<AttentionShape> DecodeBenchmark::shapes() const {
   return list;
 }
 
-Measurement measure(const AttentionShape& shape, double seconds, ReadSweep& sweep) {
+DecodeMeasurement measure(const AttentionShape& shape, double seconds, ReadSweep& sweep) {
   DecodeSets sets(shape);
-  Measurement row;
+  DecodeMeasurement row;
   row.shape = shape;
   row.bytes = sets.bytes();
   row.error = sets.check();
   // The sweep between the two also clears the caches.
   const std::vector<std::function<void()>> contenders = {
       [&] { sets.run(Side::kOurs); }, [&] { sets.run(Side::kTorch); }, [&] { sweep.run(); }};
-  const auto times = time_in_turn(contenders, seconds, kLeastRuns);
+  const auto times = time_in_turn(contenders, seconds, kLeastDecodeRuns);
   row.ours = times[0];
   row.torch = times[1];
   row.read_gbps = sweep.gbps(times[2].median);
   return row;
 }
 
-ordered_json row_json(const Measurement& row) {
+ordered_json row_json(const DecodeMeasurement& row) {
   return {{"dtype", type_name(row.shape.type)},
           {"B", row.shape.batch},
           {"H", row.shape.heads},
@@ -163,7 +163,7 @@ ordered_json row_json(const Measurement& row) {
           {"max_error", row.error}};
 }
 
-Report report_of(const std::vector<Measurement>& rows) {
+Report report_of(const std::vector<DecodeMeasurement>& rows) {
   Table table({"dtype", "B", "H", "keys", "D", "ms", "quartiles", "torch", "ratio", "GB/s",
                "machine reads", "share", "error"});
   std::vector<double> rates;
@@ -193,7 +193,7 @@ Report DecodeBenchmark::run() const {
   const torch::NoGradGuard no_grad;
   ReadSweep sweep;
   sweep.run();
-  std::vector<Measurement> rows;
+  std::vector<DecodeMeasurement> rows;
   Progress progress("bench", static_cast<int64_t>(all.size()), "shapes");
   for (size_t i = 0; i < all.size(); ++i) {
     progress.update(static_cast<int64_t>(i), all[i].text());

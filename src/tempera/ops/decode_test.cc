@@ -121,14 +121,14 @@ TEST(Decode, AnEmptyCacheGivesZeros) {
   EXPECT_LT(error_of(result.out[1], whole(args, 1).out[0]), 1e-12);
 }
 
-struct BadCase {
+struct BadDecodeCase {
   const char* message;
   std::function<void(DecodeArgs&)> spoil;
 };
 
 TEST(Decode, BadArgumentsAreNamed) {
   using A = DecodeArgs;
-  const std::vector<BadCase> cases = {
+  const std::vector<BadDecodeCase> cases = {
       {"one of them is undefined", [](A& a) { a.lengths.reset(); }},
       {"lengths: 25 given",
        [](A& a) {
@@ -175,7 +175,7 @@ TEST(Decode, BadArgumentsAreNamed) {
       {"window: 0 given", [](A& a) { a.window = 0; }},
       {"decode has no gradients", [](A& a) { a.a_q.requires_grad_(); }},
   };
-  for (const BadCase& bad : cases) {
+  for (const BadDecodeCase& bad : cases) {
     DecodeArgs args = cached(at::kDouble);
     bad.spoil(args);
     std::string message = "no error";

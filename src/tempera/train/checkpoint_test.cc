@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <functional>
 
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
+#include "tempera/data/testing.h"
 #include "tempera/train/log.h"
 #include "tempera/train/run_folder.h"
 
@@ -37,14 +37,7 @@ void flip_a_byte(const fs::path& path, int64_t at) {
   file.put(byte);
 }
 
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
+using data::error_of;
 
 void ignore(std::string_view) {}
 
