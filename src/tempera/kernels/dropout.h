@@ -2,9 +2,10 @@
 
 #include <cstdint>
 
-// Counter-based random bits for the dropout of probabilities: a pure function of (seed, row, key), so that the backward
-// pass draws the same bits again and none are stored. The row key costs a 64-bit mix once a row; a key's bits then cost
-// a few 32-bit operations, which SIMD does a vector at a time.
+// Counter-based random bits for the dropout of probabilities: a pure function of (seed, row, key),
+// so that the backward pass draws the same bits again and none are stored. The row key costs a
+// 64-bit mix once a row; a key's bits then cost a few 32-bit operations, which SIMD does a vector
+// at a time.
 namespace tempera::kernels {
 
 struct DropoutRow {

@@ -4,9 +4,9 @@
 
 #include "tempera/kernels/attention.h"
 
-// The passes over memory between the matrix products of a transformer, each done once: norms, gated activations,
-// rotation, cross-entropy, AdamW. For T = float and BFloat16; arithmetic is in float. Rows are contiguous and follow
-// each other. Results do not depend on the number of workers.
+// The passes over memory between the matrix products of a transformer, each done once: norms, gated
+// activations, rotation, cross-entropy, AdamW. For T = float and BFloat16; arithmetic is in float.
+// Rows are contiguous and follow each other. Results do not depend on the number of workers.
 namespace tempera::kernels {
 
 // y = (x - mean) * rstd * gain + bias; the mean is 0 where the norm is not centred (RMSNorm).
@@ -39,9 +39,9 @@ template <class T>
 void swiglu_backward(int64_t rows, int64_t size, const T* gate_up, const T* d_y, T* d_gate_up,
                      Parallel& parallel);
 
-// Rotates the first 2 * pairs columns of every row: column c with column c + pairs, by the angle of (row, c). The rest
-// is copied. x and y are Rows over (batch, head, row); cos and sin are (rows, pairs), of which row r uses
-// table_row[b * rows + r], or r where that is absent.
+// Rotates the first 2 * pairs columns of every row: column c with column c + pairs, by the angle of
+// (row, c). The rest is copied. x and y are Rows over (batch, head, row); cos and sin are (rows,
+// pairs), of which row r uses table_row[b * rows + r], or r where that is absent.
 template <class T>
 struct RotaryParams {
   int64_t batch = 0, heads = 0, rows = 0, size = 0, pairs = 0;
@@ -55,8 +55,9 @@ struct RotaryParams {
 template <class T>
 void rotary(const RotaryParams<T>& params, Parallel& parallel);
 
-// The cross-entropy of every row of logits against its target, with label smoothing, and in place of the logits the
-// gradient times `factor`. A row whose target is negative has loss 0 and gradient 0.
+// The cross-entropy of every row of logits against its target, with label smoothing, and in place
+// of the logits the gradient times `factor`. A row whose target is negative has loss 0 and gradient
+// 0.
 template <class T>
 struct CrossEntropyParams {
   int64_t rows = 0;
