@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import resource
 import subprocess
 
@@ -94,13 +95,25 @@ def test_another_configuration_in_the_folder_is_refused(tmp_path, text):
     result = train("--text", text, "--out", out, *SMALL, "--width", 64, "--learning-rate", 0.5)
     assert result.returncode == 2
     assert "model.width: given 64, in the run 32" in result.stderr
-    assert "learning-rate: given 0.5, in the run 0.001" in result.stderr
+    assert "learning-rate: given 0.5, in the run 0.003" in result.stderr
     assert "layers" not in result.stderr
     assert (out / "last" / "model.safetensors").read_bytes() == before
     # How often to log or save is no part of what a run is.
     assert train("--text", text, "--out", out, *SMALL, "--save-every", 3).returncode == 0
     result = train("--text", text, "--out", out, *SMALL, "--resume=false")
     assert result.returncode == 2 and "holds a run" in result.stderr
+
+
+def test_numbers_that_are_not_finite_end_the_run(tmp_path, text):
+    out = tmp_path / "run"
+    result = train("--text", text, "--out", out, *SMALL, "--steps", 300, "--warmup", 0, "--optimizer", "sgd",
+                   "--learning-rate", 100, "--momentum", 0.99, "--clip", 0, "--save-every", 1)
+    assert result.returncode == 1
+    found = re.search(r"step (\d+): the loss is NaN .*layer 0", result.stderr)
+    assert found, result.stderr
+    last = f"step-{int(found[1]) - 1:08d}"
+    assert f"the last good checkpoint is '{out}/checkpoints/{last}'" in result.stderr
+    assert (out / "last").readlink().name == last
 
 
 def bad(tmp_path, name, content):

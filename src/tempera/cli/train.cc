@@ -28,9 +28,9 @@ using train::RunFolder;
 nn::ModelConfig text_model() {
   nn::ModelConfig model;
   model.layers = 4;
-  model.width = 256;
-  model.heads = 4;
-  model.context = 256;
+  model.width = 192;
+  model.heads = 6;
+  model.context = 128;
   return model;
 }
 
@@ -56,7 +56,10 @@ struct Settings {
     data.declare(options);
     if (!complete) {
       model = data.task ? task_model() : text_model();
-      if (data.task) training = train::task_training();
+      if (data.task)
+        training = train::task_training();
+      else
+        training.optimizer.learning_rate = 3e-3;
       complete = true;
     }
     model.declare(options);

@@ -16,7 +16,7 @@
 #include "tempera/base/version.h"
 #include "tempera/data/checksum.h"
 #include "tempera/data/random.h"
-#include "tempera/data/tensors.h"
+#include "tempera/eval/held_out.h"
 #include "tempera/train/divergence.h"
 #include "tempera/train/model_file.h"
 
@@ -39,6 +39,10 @@ class Stopwatch {
 };
 
 int64_t target_count(const nn::Batch& batch) { return batch.targets.ge(0).sum().item<int64_t>(); }
+
+std::string number_text(double value) {
+  return std::isnan(value) ? "NaN" : std::isinf(value) ? "infinite" : concat(value);
+}
 
 bool is_due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
@@ -89,11 +93,9 @@ const PlannedStage& Trainer::stage_of(int64_t step) const {
 }
 
 nn::Batch Trainer::to_device(data::Batch batch) const {
-  const data::TensorBatch tensors = data::to_tensors(std::move(batch));
-  nn::Batch moved;
-  moved.tokens = tensors.tokens.to(device_);
-  moved.targets = tensors.targets.to(device_);
-  if (tensors.document_lengths.defined()) moved.documents = tensors.document_lengths.to(device_);
+  nn::Batch moved = eval::to_model_batch(std::move(batch));
+  for (torch::Tensor* tensor : {&moved.tokens, &moved.targets, &moved.documents})
+    if (tensor->defined()) *tensor = tensor->to(device_);
   return moved;
 }
 
@@ -152,9 +154,9 @@ StepReport Trainer::train_step() {
     loss = accumulate(batches);
     norm = gradient_norm(parameters_);
     if (!std::isfinite(loss) || !std::isfinite(norm))
-      throw Error(concat("step ", step + 1, ": the loss is ", loss,
-                         " and the gradients have the norm ", norm, ": ",
-                         find_divergence(*model_, batches, options_.label_smoothing), ". ",
+      throw Error(concat("step ", step + 1, ": the loss is ", number_text(loss),
+                         " and the norm of the gradients is ", number_text(norm), ": ",
+                         find_divergence(*model_, batches, options_.label_smoothing), "; ",
                          last_saved_text(),
                          "; a lower --learning-rate, a longer --warmup or a lower --clip may help, "
                          "in another folder"));
@@ -295,7 +297,7 @@ void Trainer::save() {
     if (log_) log_->sync();
     folder_->save(std::move(checkpoint), position_.step, best, options_.keep);
   } catch (const Error& error) {
-    throw Error(concat("step ", position_.step, " cannot be saved: ", error.what(), ". ",
+    throw Error(concat("step ", position_.step, " cannot be saved: ", error.what(), "; ",
                        last_saved_text(), "; make room and run the same command again"));
   }
   saved_step_ = position_.step;
