@@ -102,14 +102,15 @@ class BackwardTask {
     const float lse = *g_.lse.at(b, h, i);
     // The probability that the sink leaves to the keys.
     const float share =
-        p_.sinks ? (lse > -kInfinity ? 1 / (1 + std::exp(p_.sinks[h] - lse)) : 0) : 1.0F;
+        p_.sinks ? (lse > -kInfinity ? 1 / (1 + std::exp(p_.sinks[h] - lse)) : 0.0F) : 1.0F;
     float* d_out = w_.d_out + at * v_stride_;
     pack_row(g_.d_out.at(b, h, i), v_size, 1.0F, d_out);
     const float delta = dot_rows(d_out, g_.out.at(b, h, i), v_size);
     if (p_.sinks)
       for (int64_t c = 0; c < v_size; c += kLanes)
         store(hn::Mul(load(d_out + c), set(share)), d_out + c);
-    w_.lse[at] = lse == -kInfinity ? kInfinity : lse;
+    w_.lse[at] = lse;
+    if (lse == -kInfinity) w_.lse[at] = kInfinity;  // nothing visible: every probability is 0
     w_.offset[at] = share * delta - (g_.d_lse ? *g_.d_lse.at(b, h, i) : 0.0F);
     return (share - 1) * delta;
   }

@@ -77,7 +77,7 @@ HWY_INLINE void dispatch(int rows, int vectors, const Product& p, int64_t depth,
 // which a row needs the visible keys only. B is in panels of kPanel columns, each with `depth`
 // rows.
 HWY_INLINE void multiply_columns(const Strips& strips, const Product& p, int64_t depth) {
-  constexpr int kStep = kMaxVectors * kLanes;
+  constexpr int64_t kStep = kMaxVectors * kLanes;
   for (int64_t panel = strips.begin() / kPanel * kPanel; panel < strips.end(); panel += kPanel) {
     const float* b = p.b + panel * depth;
     for (const Strip& strip : strips.list()) {
@@ -98,7 +98,7 @@ HWY_INLINE void multiply_columns(const Strips& strips, const Product& p, int64_t
 // C[rows of the strip][all columns] += A B with the strip's span as the *depth*: the sum runs over
 // what is visible.
 HWY_INLINE void accumulate_rows(const Strips& strips, const Product& p, int64_t columns) {
-  constexpr int kStep = kMaxVectors * kLanes;
+  constexpr int64_t kStep = kMaxVectors * kLanes;
   for (int64_t column = 0; column < columns; column += kStep) {
     const int vectors =
         static_cast<int>(std::min<int64_t>(kMaxVectors, (columns - column + kLanes - 1) / kLanes));

@@ -25,7 +25,7 @@ using U32 = hn::ScalableTag<uint32_t>;
 using Vec = hn::Vec<F32>;
 using Flags = hn::Mask<F32>;
 
-inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(F32()));
+inline constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(F32()));
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 inline constexpr float kLog2E = 1.44269504088896341F;
 
