@@ -137,10 +137,13 @@ double tolerance(const Case& c, const Result& naive, const Result& exact) {
   constexpr double kUnit = 1.0 / (1 << 24);
   const bool rounded = std::is_same_v<T, BFloat16> && (!exact.real || is_gradient(exact));
   const double small = rounded ? 1.0 / 1024 : kSmall;
-  // The gradient of a head's number is a sum over rows, whose errors add up like a random walk.
+  // The gradient of a head's number is a sum over rows of dot products, whose errors add up like a
+  // random walk.
   const bool summed = is_gradient(exact) && exact.extent.rows == 1;
   const double terms =
-      summed ? static_cast<double>(c.shape.batch * std::max(c.shape.q_rows, c.shape.kv_rows)) : 1;
+      summed ? static_cast<double>(c.shape.batch * std::max(c.shape.q_rows, c.shape.kv_rows) *
+                                   std::max(c.shape.qk_size, c.shape.v_size))
+             : 1;
   return 2 * max_error(naive, exact) +
          small * (c.magnitude * std::sqrt(std::max(terms, 1.0)) + max_size(exact)) +
          kUnit * c.magnitude * max_size(exact);
