@@ -9,13 +9,14 @@ import re
 import sys
 
 LOWER = {"base", "config", "io", "kernels", "ops", "temperature", "nn"}
-JOB = LOWER | {"plot"}
+JOB = LOWER | {"plot", "text"}
 
 # What the files of a layer may include, beside their own layer.
 ALLOWED = {
     "base": set(),
     "config": {"base"},
     "io": {"base"},
+    "text": {"base", "io"},
     "kernels": {"base"},
     "plot": {"base"},
     "ops": {"base", "config", "io", "kernels"},
@@ -32,7 +33,7 @@ ALLOWED = {
 }
 ALLOWED["cli"] = set(ALLOWED)
 
-WITHOUT_TORCH = {"base", "config", "io", "kernels", "plot"}
+WITHOUT_TORCH = {"base", "config", "io", "kernels", "plot", "text"}
 TORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^">]+)[">]')
 

@@ -29,7 +29,7 @@ struct Settings {
   }
 };
 
-void print(const data::ConvertSummary& summary, const data::Tokenizer& tokenizer,
+void print(const data::ConvertSummary& summary, const text::Tokenizer& tokenizer,
            const Settings& settings) {
   if (!settings.json) {
     std::cout << summary.documents << " documents, " << summary.tokens << " tokens ("
@@ -58,7 +58,7 @@ void run(const Settings& settings) {
     const auto size = std::filesystem::file_size(input, missing);
     total += missing ? 0 : static_cast<int64_t>(size);
   }
-  const data::ByteTokenizer tokenizer;
+  const text::ByteTokenizer tokenizer;
   const InterruptGuard guard;
   Progress progress("tokenize", total, "bytes");
   const auto summary = data::convert_to_shards(

@@ -68,7 +68,7 @@ std::string shard_name(size_t index) {
 
 }  // namespace
 
-ConvertSummary convert_to_shards(std::span<const fs::path> inputs, const Tokenizer& tokenizer,
+ConvertSummary convert_to_shards(std::span<const fs::path> inputs, const text::Tokenizer& tokenizer,
                                  const fs::path& folder, const ConvertOptions& options,
                                  FunctionRef<void(int64_t)> report) {
   TEMPERA_CHECK(!inputs.empty(), "no input; give one or more text or jsonl files");

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tempera/base/parallel.h"
-#include "tempera/data/tokenizer.h"
+#include "tempera/text/tokenizer.h"
 
 namespace tempera::data {
 
@@ -25,8 +25,8 @@ struct ConvertSummary {
 // all. All inputs are looked at before the first is read. report(bytes of text done) is called as
 // the work goes on, and may throw.
 ConvertSummary convert_to_shards(std::span<const std::filesystem::path> inputs,
-                                 const Tokenizer& tokenizer, const std::filesystem::path& folder,
-                                 const ConvertOptions& options,
+                                 const text::Tokenizer& tokenizer,
+                                 const std::filesystem::path& folder, const ConvertOptions& options,
                                  FunctionRef<void(int64_t bytes)> report);
 
 }  // namespace tempera::data

@@ -18,13 +18,13 @@ size_t entries_in(const fs::path& folder) {
 
 ConvertSummary convert(const std::vector<fs::path>& inputs, const fs::path& out,
                        int64_t shard_tokens = 1000) {
-  return convert_to_shards(inputs, ByteTokenizer(), out, {.shard_tokens = shard_tokens},
+  return convert_to_shards(inputs, text::ByteTokenizer(), out, {.shard_tokens = shard_tokens},
                            [](int64_t) {});
 }
 
 TEST(Convert, ShardsHoldWhatTheFilesHold) {
   const TempFolder folder;
-  const ByteTokenizer tokenizer;
+  const text::ByteTokenizer tokenizer;
   const std::vector<fs::path> inputs{
       put(folder.path() / "a.txt", "first\n<|endoftext|>\nsecond\n<|endoftext|>\nthird"),
       put(folder.path() / "b.jsonl", "{\"text\": \"fourth\"}\n")};
@@ -71,7 +71,7 @@ TEST(Convert, AFailureLeavesNothing) {
   EXPECT_THROW(convert({good, folder.path() / "none"}, out), Error);
   EXPECT_THROW(convert({blank}, out), Error);
   EXPECT_THROW(convert({}, out), Error);
-  EXPECT_THROW(convert_to_shards(std::vector{good}, ByteTokenizer(), out, {},
+  EXPECT_THROW(convert_to_shards(std::vector{good}, text::ByteTokenizer(), out, {},
                                  [](int64_t) { throw Error("stopped"); }),
                Error);
   EXPECT_EQ(entries_in(folder.path()), 3U);

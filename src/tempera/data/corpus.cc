@@ -23,7 +23,7 @@ std::vector<fs::path> shards_in(const fs::path& folder) {
   return found;
 }
 
-TokenShard tokenize_in_memory(const fs::path& path, const Tokenizer& tokenizer) {
+TokenShard tokenize_in_memory(const fs::path& path, const text::Tokenizer& tokenizer) {
   ShardBuilder builder(tokenizer.name(), tokenizer.vocabulary());
   tokenize_file(path, tokenizer, builder, [](const TextProgress&) {});
   return TokenShard::parse(builder.finish(), path.string());
@@ -37,7 +37,7 @@ size_t interval_of(const std::vector<int64_t>& starts, int64_t at) {
 
 }  // namespace
 
-Corpus Corpus::open(std::span<const fs::path> paths, const Tokenizer* tokenizer) {
+Corpus Corpus::open(std::span<const fs::path> paths, const text::Tokenizer* tokenizer) {
   TEMPERA_CHECK(!paths.empty(), "no data given; give a text file, a jsonl file or token shards");
   std::vector<TokenShard> shards;
   for (const auto& path : paths) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tempera/data/shard.h"
-#include "tempera/data/tokenizer.h"
+#include "tempera/text/tokenizer.h"
 
 namespace tempera::data {
 
@@ -18,7 +18,8 @@ class Corpus {
   // Paths of shards, of folders with shards, of text and jsonl files, in this order. Shards of
   // another tokenizer are refused; without a tokenizer, shards alone can be read and must agree
   // with each other.
-  static Corpus open(std::span<const std::filesystem::path> paths, const Tokenizer* tokenizer);
+  static Corpus open(std::span<const std::filesystem::path> paths,
+                     const text::Tokenizer* tokenizer);
   // At least one shard, all of the same tokenizer and vocabulary. name is for messages.
   Corpus(std::vector<TokenShard> shards, std::string name);
 

@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Corpus open(const std::vector<fs::path>& paths, const Tokenizer* tokenizer) {
+Corpus open(const std::vector<fs::path>& paths, const text::Tokenizer* tokenizer) {
   return Corpus::open(paths, tokenizer);
 }
 
@@ -20,7 +20,7 @@ fs::path put_shard(const fs::path& path, const std::vector<std::byte>& bytes) {
 
 TEST(Corpus, JoinsShardsTextAndJsonl) {
   const TempFolder folder;
-  const ByteTokenizer tokenizer;
+  const text::ByteTokenizer tokenizer;
   fs::create_directory(folder.path() / "shards");
   put_shard(folder.path() / "shards" / "b.tokens", shard_bytes({{4}}));
   put_shard(folder.path() / "shards" / "a.tokens", shard_bytes({{1, 2}, {3}}));
@@ -46,11 +46,11 @@ TEST(Corpus, JoinsShardsTextAndJsonl) {
 
 TEST(Corpus, RefusesWhatDoesNotFitTogether) {
   const TempFolder folder;
-  const ByteTokenizer tokenizer;
+  const text::ByteTokenizer tokenizer;
   const auto other = put_shard(folder.path() / "o.tokens", shard_bytes({{1}}, "gpt2", 50257));
   const auto bytes = put_shard(folder.path() / "b.tokens", shard_bytes({{1}}));
   const auto text = put(folder.path() / "t.txt", "x");
-  const auto message = [&](const std::vector<fs::path>& paths, const Tokenizer* with) {
+  const auto message = [&](const std::vector<fs::path>& paths, const text::Tokenizer* with) {
     return error_of([&] { open(paths, with); });
   };
   EXPECT_NE(message({other}, &tokenizer).find("'gpt2', the model uses 'bytes'"), std::string::npos);

@@ -212,7 +212,7 @@ void for_each_document(const fs::path& path, FunctionRef<void(std::string_view)>
                     path.string(), take);
 }
 
-void tokenize_file(const fs::path& path, const Tokenizer& tokenizer, ShardBuilder& builder,
+void tokenize_file(const fs::path& path, const text::Tokenizer& tokenizer, ShardBuilder& builder,
                    FunctionRef<void(const TextProgress&)> report) {
   std::vector<int32_t> ids;
   int64_t done = 0;

@@ -7,7 +7,7 @@
 
 #include "tempera/base/parallel.h"
 #include "tempera/data/shard.h"
-#include "tempera/data/tokenizer.h"
+#include "tempera/text/tokenizer.h"
 
 // Documents out of text files. A file that ends in .jsonl or .ndjson has a JSON object with the
 // string "text" on each line; any other is plain text, in which lines that are exactly
@@ -35,7 +35,7 @@ struct TextProgress {
 // Adds every document of the file to the builder, each with the tokenizer's end-of-text behind it.
 // report is called after each piece, which is of bounded size; it may take the shard out of the
 // builder, which cuts a document that is longer than a shard should be.
-void tokenize_file(const std::filesystem::path& path, const Tokenizer& tokenizer,
+void tokenize_file(const std::filesystem::path& path, const text::Tokenizer& tokenizer,
                    ShardBuilder& builder, FunctionRef<void(const TextProgress&)> report);
 
 // How many bytes belong to no well-formed UTF-8 sequence.

@@ -102,18 +102,22 @@ TEST(Text, LongDocumentsGoInPiecesAndComeBackWhole) {
   const auto without_lines = put(folder.path() / "wide.txt", wide);
 
   // Keeps what it was given, to see where the pieces were cut.
-  class Recorder final : public Tokenizer {
+  class Recorder final : public text::Tokenizer {
    public:
     std::string name() const override { return "recorder"; }
     int64_t vocabulary() const override { return 256; }
-    SpecialTokens special() const override { return {}; }
-    void encode(std::string_view piece, std::vector<int32_t>& ids) const override {
+    text::SpecialTokens special() const override { return {}; }
+    bool is_special(int32_t) const override { return false; }
+    std::string piece(int32_t id) const override { return bytes.piece(id); }
+    std::optional<int32_t> find(std::string_view piece) const override { return bytes.find(piece); }
+    void encode_text(std::string_view piece, text::EncodeOptions options,
+                     std::vector<int32_t>& ids) const override {
       pieces.emplace_back(piece);
-      bytes.encode(piece, ids);
+      bytes.encode(piece, ids, options);
     }
-    void decode(std::span<const int32_t>, std::string&) const override {}
+    void decode_ids(std::span<const int32_t>, text::SpecialText, std::string&) const override {}
     mutable Documents pieces;
-    ByteTokenizer bytes;
+    text::ByteTokenizer bytes;
   };
   for (const auto& [path, whole] : {std::pair{with_lines, text}, std::pair{without_lines, wide}}) {
     const Recorder tokenizer;

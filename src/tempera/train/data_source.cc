@@ -53,7 +53,7 @@ DataSource::DataSource(const DataOptions& options, const fs::path& shards,
   if (options.task) return;
   std::vector<fs::path> plain, ready;
   for (const auto& path : options.text) (is_shards(path) ? ready : plain).emplace_back(path);
-  const data::ByteTokenizer bytes;
+  const text::ByteTokenizer bytes;
   if (!plain.empty()) {
     if (!fs::exists(shards)) data::convert_to_shards(plain, bytes, shards, {}, report);
     ready.insert(ready.begin(), shards);

@@ -1,10 +1,10 @@
-#include "tempera/data/tokenizer.h"
+#include "tempera/text/tokenizer.h"
 
 #include <gtest/gtest.h>
 
 #include "tempera/base/error.h"
 
-namespace tempera::data {
+namespace tempera::text {
 namespace {
 
 TEST(ByteTokenizer, AnyBytesComeBack) {
@@ -22,19 +22,35 @@ TEST(ByteTokenizer, AnyBytesComeBack) {
   EXPECT_EQ(back, text);
 }
 
-TEST(ByteTokenizer, SpecialTokensGiveNoText) {
+TEST(ByteTokenizer, SpecialTokensGiveTextOnlyWhenAsked) {
   const ByteTokenizer tokenizer;
   EXPECT_EQ(tokenizer.vocabulary(), 259);
   EXPECT_EQ(tokenizer.special().end_of_text, 256);
   const std::vector<int32_t> ids{'a', 256, 257, 258, 'b'};
-  std::string text;
+  std::string text, shown;
   tokenizer.decode(ids, text);
   EXPECT_EQ(text, "ab");
+  tokenizer.decode(ids, shown, SpecialText::kShow);
+  EXPECT_EQ(shown, "a<|endoftext|><|pad|><|mask|>b");
+  std::vector<int32_t> parsed;
+  tokenizer.encode(shown, parsed, {.parse_special = true});
+  EXPECT_EQ(parsed, ids);
   const std::vector<int32_t> wrong{259};
   EXPECT_THROW(tokenizer.decode(wrong, text), Error);
   const std::vector<int32_t> negative{-1};
   EXPECT_THROW(tokenizer.decode(negative, text), Error);
 }
 
+TEST(ByteTokenizer, EveryPieceIsFound) {
+  const ByteTokenizer tokenizer;
+  EXPECT_EQ(tokenizer.piece('A'), "<0x41>");
+  EXPECT_EQ(tokenizer.piece(257), "<|pad|>");
+  for (int32_t id = 0; id < 259; ++id) EXPECT_EQ(tokenizer.find(tokenizer.piece(id)), id);
+  for (const char* piece : {"A", "<0x4>", "<0x4g>", "<|pad|>x", "<0x41", ""})
+    EXPECT_FALSE(tokenizer.find(piece)) << piece;
+  EXPECT_TRUE(tokenizer.is_special(256));
+  EXPECT_FALSE(tokenizer.is_special('A'));
+}
+
 }  // namespace
-}  // namespace tempera::data
+}  // namespace tempera::text
