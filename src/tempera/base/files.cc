@@ -87,6 +87,13 @@ void write_file(const fs::path& path, std::string_view bytes) {
 }
 
 void write_file(const fs::path& path, std::span<const std::string_view> parts) {
+  stream_file(path, [&](FunctionRef<void(std::string_view)> write) {
+    for (const std::string_view part : parts) write(part);
+  });
+}
+
+void stream_file(const fs::path& path,
+                 FunctionRef<void(FunctionRef<void(std::string_view)> write)> produce) {
   // Random and not the process id, for processes of two machines or containers may share the
   // folder.
   std::random_device random;
@@ -94,7 +101,7 @@ void write_file(const fs::path& path, std::span<const std::string_view> parts) {
       folder_of(path) / concat(".", path.filename().string(), ".", random(), random(), ".part");
   Descriptor file(beside, O_WRONLY | O_CREAT | O_EXCL, "write");
   try {
-    for (const std::string_view part : parts) write_all(file, part, path);
+    produce([&](std::string_view part) { write_all(file, part, path); });
     if (::fsync(file.get()) != 0) fail("write", path, errno);
     file.close(path);
     if (::rename(beside.c_str(), path.c_str()) != 0) fail("write", path, errno);

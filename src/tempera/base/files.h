@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "tempera/base/parallel.h"
+
 namespace tempera {
 
 // Every function throws Error with the path and the system's reason.
@@ -16,6 +18,10 @@ namespace tempera {
 void write_file(const std::filesystem::path& path, std::string_view bytes);
 // The same for bytes that lie in several places: written one after the other, without a copy.
 void write_file(const std::filesystem::path& path, std::span<const std::string_view> parts);
+// The same for bytes that are made while they are written: `produce` gets a function that appends.
+// When it throws, the file keeps its old bytes.
+void stream_file(const std::filesystem::path& path,
+                 FunctionRef<void(FunctionRef<void(std::string_view)> write)> produce);
 
 // The whole file; refuses one of more than `limit` bytes, and anything that is not a plain file.
 std::string read_file(const std::filesystem::path& path, uint64_t limit);

@@ -51,6 +51,30 @@ TEST(WriteFile, JoinsParts) {
   EXPECT_EQ(read_file(folder.path() / "a", 100), "");
 }
 
+TEST(StreamFile, WritesWhatIsMadeOnTheWay) {
+  const TempFolder folder;
+  const fs::path path = folder.path() / "a";
+  stream_file(path, [](FunctionRef<void(std::string_view)> write) {
+    for (int i = 0; i < 3; ++i) write(std::to_string(i));
+  });
+  EXPECT_EQ(read_file(path, 100), "012");
+}
+
+TEST(StreamFile, AFailureOnTheWayLeavesTheOldFile) {
+  const TempFolder folder;
+  const fs::path path = folder.path() / "a";
+  write_file(path, "old");
+  EXPECT_EQ(message_of([&] {
+              stream_file(path, [](FunctionRef<void(std::string_view)> write) {
+                write("new");
+                throw Error("no more");
+              });
+            }),
+            "no more");
+  EXPECT_EQ(read_file(path, 100), "old");
+  EXPECT_EQ(entries_in(folder.path()), 1U);
+}
+
 TEST(WriteFile, FollowsTheUmask) {
   const TempFolder folder;
   const mode_t before = ::umask(027);
