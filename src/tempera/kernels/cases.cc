@@ -68,7 +68,7 @@ void add_shapes(std::vector<Case>& cases) {
     cases.push_back(with_ssa(changed(causal(concat("rows_", rows, "_both_ways"), square(rows, 16)),
                                      [](Case& c) { c.causal = false; })));
   }
-  for (const int64_t size : {16, 24, 40, 64, 72, 80, 96, 128, 256})
+  for (const int64_t size : {8, 16, 24, 40, 64, 72, 80, 96, 128, 256})
     cases.push_back(with_ssa(causal(concat("size_", size), square(37, size))));
   for (const auto& [qk_size, v_size] : {std::pair(64, 128), std::pair(96, 40), std::pair(24, 256)})
     cases.push_back(with_everything(

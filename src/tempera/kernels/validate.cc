@@ -16,8 +16,8 @@ void check_size(const char* name, int64_t size) {
   if constexpr (std::is_same_v<T, double>) {
     TEMPERA_CHECK(size >= 1, name, ": ", size, " given, at least 1 expected");
   } else {
-    TEMPERA_CHECK(size >= 16 && size <= 256 && size % 8 == 0, name, ": ", size,
-                  " given, a multiple of 8 from 16 to 256 expected; pad the heads with zeros, or "
+    TEMPERA_CHECK(size >= 8 && size <= 256 && size % 8 == 0, name, ": ", size,
+                  " given, a multiple of 8 up to 256 expected; pad the heads with zeros, or "
                   "compute in double precision, which takes any size");
   }
 }

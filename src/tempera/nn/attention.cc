@@ -50,8 +50,8 @@ LayerInspection inspect(const ops::AttentionArgs& args, const torch::Tensor& lse
     return rows.gather(2, index.unsqueeze(1).expand({-1, rows.size(1), -1}));
   };
   LayerInspection found;
-  auto logit =
-      pair_products(args, wanted).to(type) / std::sqrt(static_cast<double>(args.q.size(3)));
+  const double scale = args.scale.value_or(1 / std::sqrt(static_cast<double>(args.q.size(3))));
+  auto logit = pair_products(args, wanted).to(type) * scale;
   if (scales.q.present()) {
     const auto a_q = finish(scales.q, inputs.queries.n, type);
     logit = logit * at_pairs(a_q, wanted.rows);
@@ -68,6 +68,7 @@ LayerInspection inspect(const ops::AttentionArgs& args, const torch::Tensor& lse
     const auto flat = args.bias.expand({args.q.size(0), args.q.size(1), -1, -1}).flatten(2);
     logit = logit + at_pairs(flat, wanted.rows * args.k.size(2) + wanted.keys);
   }
+  if (args.cap > 0) logit = args.cap * (logit / args.cap).tanh();
   found.weight = (logit - at_pairs(lse, wanted.rows)).exp();
   return found;
 }
@@ -79,8 +80,9 @@ Attention::Attention(const AttentionOptions& options, std::shared_ptr<Method> me
   const LayerShape& shape = method_->shape();
   const int64_t q = shape.q_heads * shape.qk_size;
   const int64_t kv = shape.kv_heads * (shape.qk_size + shape.v_size);
-  const auto linear = [&](const char* name, int64_t inputs, int64_t outputs) {
-    return register_module(name, std::make_shared<Linear>(inputs, outputs, options.bias));
+  const auto linear = [&](const char* name, int64_t inputs, int64_t outputs,
+                          AttentionBias least = AttentionBias::kInputs) {
+    return register_module(name, std::make_shared<Linear>(inputs, outputs, options.bias >= least));
   };
   if (shape.kind == AttentionKind::kCross) {
     q_ = linear("q", options.width, q);
@@ -88,10 +90,14 @@ Attention::Attention(const AttentionOptions& options, std::shared_ptr<Method> me
   } else {
     qkv_ = linear("qkv", options.width, q + kv);
   }
-  out_ = linear("out", shape.q_heads * shape.v_size, options.width);
-  if (options.qk_norm == QkNorm::kGain) {
-    q_gain_ = register_parameter("q_norm", torch::empty({shape.qk_size}));
-    k_gain_ = register_parameter("k_norm", torch::empty({shape.qk_size}));
+  out_ = linear("out", shape.q_heads * shape.v_size, options.width, AttentionBias::kAll);
+  if (options.qk_norm >= QkNorm::kGain) {
+    const bool wide = options.qk_norm == QkNorm::kWide;
+    const auto gain = [&](const char* name, int64_t heads) {
+      return register_parameter(name, torch::empty({(wide ? heads : 1) * shape.qk_size}));
+    };
+    q_gain_ = gain("q_norm", shape.q_heads);
+    k_gain_ = gain("k_norm", shape.kv_heads);
   }
   register_module("temperature", method_);
 }
@@ -99,8 +105,11 @@ Attention::Attention(const AttentionOptions& options, std::shared_ptr<Method> me
 // Rows (B, heads, T, size), which lie as (B, T, heads, size).
 torch::Tensor Attention::head_norm(const torch::Tensor& rows, const torch::Tensor& gain) const {
   if (options_.qk_norm == QkNorm::kNone) return rows;
-  const auto normed =
-      ops::norm(rows.transpose(1, 2), gain, {}, options_.norm_eps, /*centred=*/false);
+  const bool wide = options_.qk_norm == QkNorm::kWide;
+  auto lying = rows.transpose(1, 2);
+  if (wide) lying = lying.flatten(2);
+  auto normed = ops::norm(lying, gain, {}, options_.norm_eps, /*centred=*/false);
+  if (wide) normed = normed.unflatten(2, {rows.size(1), rows.size(3)});
   return normed.transpose(1, 2).to(rows.scalar_type());
 }
 
@@ -111,7 +120,7 @@ torch::Tensor Attention::merged(const torch::Tensor& out) const {
 torch::Tensor Attention::forward(const torch::Tensor& x, const Pass& pass, LayerCache* cache) {
   const LayerShape& shape = method_->shape();
   TEMPERA_CHECK(shape.kind != AttentionKind::kCross, "a cross-attention needs a source");
-  const RowInfo rows{x, pass.rows.tokens, pass.rows.counts.n, pass.rows.counts.position};
+  const RowInfo rows{x, pass.rows.tokens, counts(pass.rows), pass.rows.counts.position};
   const auto [q, k, v] = ops::split_heads(qkv_->forward(x), shape.q_heads, shape.kv_heads);
   const LayerInputs inputs{rows, rows, q, k, v, {}};
   return merged(cache ? attend_cached(inputs, pass, *cache) : attend(inputs, pass, pass.rows));
@@ -149,6 +158,8 @@ ops::AttentionArgs Attention::arguments(const LayerInputs& inputs, const Pass& p
   }
   args.causal = method_->shape().kind == AttentionKind::kCausal;
   args.window = options_.window;
+  if (options_.scale > 0) args.scale = options_.scale;
+  args.cap = options_.cap;
   if (pass.dropout_seed && options_.dropout > 0) {
     args.dropout = options_.dropout;
     args.seed = static_cast<int64_t>(
@@ -201,6 +212,8 @@ torch::Tensor Attention::attend_cached(const LayerInputs& raw, const Pass& pass,
     decode.bias = pass.bias;
     decode.key_start = pass.rows.mask.start;
     decode.window = options_.window;
+    decode.scale = args.scale;
+    decode.cap = args.cap;
     return ops::decode(decode).out;
   }
   const auto used = [&](const torch::Tensor& kept) {

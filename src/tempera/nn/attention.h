@@ -19,8 +19,9 @@ namespace tempera::nn {
 // The rows of one sequence side, as all layers see them.
 struct Rows {
   SequenceMask mask;
-  RowCounts counts;      // made from the mask
-  torch::Tensor tokens;  // (B, T)
+  RowCounts counts;        // made from the mask, without a window
+  torch::Tensor window_n;  // (B, T): n of the layers that have a window
+  torch::Tensor tokens;    // (B, T)
 };
 
 // What one attention layer did, for chosen pairs of a query row and a key.
@@ -51,11 +52,13 @@ struct Source {
 
 struct AttentionOptions {
   int64_t width = 0;
-  bool bias = false;
+  AttentionBias bias = AttentionBias::kNone;
   QkNorm qk_norm = QkNorm::kNone;
   double norm_eps = 1e-6;
   double dropout = 0;
   std::optional<int64_t> window = {};
+  double scale = 0;  // 0: 1 / sqrt(qk_size)
+  double cap = 0;    // 0: none
 };
 
 // Projections, temperature, QK-norm, rotary map, the attention operator and the output projection.
@@ -76,6 +79,9 @@ class Attention final : public torch::nn::Module {
   torch::Tensor head_norm(const torch::Tensor& rows, const torch::Tensor& gain) const;
   torch::Tensor attend(const LayerInputs& inputs, const Pass& pass, const Rows& keys);
   torch::Tensor attend_cached(const LayerInputs& inputs, const Pass& pass, LayerCache& cache);
+  const torch::Tensor& counts(const Rows& rows) const {
+    return options_.window ? rows.window_n : rows.counts.n;
+  }
   ops::AttentionArgs arguments(const LayerInputs& inputs, const Pass& pass) const;
   torch::Tensor merged(const torch::Tensor& out) const;
 

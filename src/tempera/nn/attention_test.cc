@@ -28,7 +28,7 @@ LayerShape shape_of(AttentionKind kind) {
 std::shared_ptr<Attention> make_attention(AttentionKind kind, const std::string& method,
                                           QkNorm qk_norm = QkNorm::kNone) {
   auto made = std::make_shared<Attention>(
-      AttentionOptions{.width = kWidth, .bias = true, .qk_norm = qk_norm},
+      AttentionOptions{.width = kWidth, .bias = AttentionBias::kAll, .qk_norm = qk_norm},
       make_method(method_specs(method, {}, Origin::kScratch), shape_of(kind)));
   const torch::NoGradGuard no_grad;
   double phase = 0;
@@ -45,7 +45,7 @@ torch::Tensor rows_pattern(int64_t batch, int64_t rows, double phase) {
 }
 
 Rows make_rows(const SequenceMask& mask, int64_t batch, int64_t rows) {
-  return {mask, sequence_rows(mask, batch, rows, torch::kCPU), token_pattern(batch, rows, 11)};
+  return {mask, sequence_rows(mask, batch, rows, torch::kCPU), {}, token_pattern(batch, rows, 11)};
 }
 
 // Plain attention written out, without a temperature: weights (B, H, Tq, Tk).
@@ -147,7 +147,7 @@ TEST(Attention, GradientsReachBothSequences) {
 }
 
 TEST(Rotary, TurnsPairsAndDependsOnDistanceAlone) {
-  RotaryTable table(8, 100);
+  RotaryTable table({.base = 100}, 8, 64);
   const auto angles = table.range(0, 20, torch::kCPU);
   const auto x = rows_pattern(1, 20, 0).narrow(2, 0, 16).unsqueeze(1);
   const auto turned = ops::rotary(x, angles.cos, angles.sin);

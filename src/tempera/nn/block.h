@@ -22,9 +22,12 @@ class Block final : public torch::nn::Module {
   torch::Tensor dropped(const torch::Tensor& x, const Pass& pass, DropoutSite site) const;
 
   NormPlacement placement_;
+  bool parallel_;
+  double scale_;  // of what each part adds
   double dropout_;
   int64_t layer_;
   std::shared_ptr<Norm> attention_norm_, mlp_norm_;
+  std::shared_ptr<Norm> attention_output_norm_, mlp_output_norm_;  // norms on both sides
   std::shared_ptr<Attention> attention_;
   std::shared_ptr<Mlp> mlp_;
 };

@@ -26,6 +26,7 @@ void declare_shape(ModelConfig& c, config::Options& options) {
   options.option("context", c.context, range(1, 1e9), "length that the model is trained at",
                  {.alias = "context"});
   options.option("window", c.window, range(0, 1e9), "keys that a row can see; 0: all before it");
+  options.option("window-layers", c.window_layers, "layers that have the window: all, 4-, 0-3,6");
   options.option("token-shift", c.token_shift, "add the token before by a learned vector");
   options.option("tied-embeddings", c.tied_embeddings, "the output matrix is the token table");
 }
@@ -36,13 +37,21 @@ void declare_parts(ModelConfig& c, config::Options& options) {
                  "LayerNorm or RMSNorm");
   options.option(
       "norm-placement", c.norm_placement,
-      EnumChoices<NormPlacement>{{{"pre", NormPlacement::kPre}, {"post", NormPlacement::kPost}}},
-      "norm before each part or after its residual sum");
+      EnumChoices<NormPlacement>{{{"pre", NormPlacement::kPre},
+                                  {"post", NormPlacement::kPost},
+                                  {"output", NormPlacement::kOutput},
+                                  {"both", NormPlacement::kBoth}}},
+      "norm before each part, after its residual sum, of what it adds, or before it and of that");
+  options.option("parallel-residual", c.parallel_residual,
+                 "attention and MLP read the same rows, and both add to them");
   options.option("norm-eps", c.norm_eps, config::above_to(0, 1), "added to the variance");
   options.option("qk-norm", c.qk_norm,
-                 EnumChoices<QkNorm>{
-                     {{"none", QkNorm::kNone}, {"plain", QkNorm::kPlain}, {"gain", QkNorm::kGain}}},
-                 "RMSNorm of queries and keys, without or with a learned gain");
+                 EnumChoices<QkNorm>{{{"none", QkNorm::kNone},
+                                      {"plain", QkNorm::kPlain},
+                                      {"gain", QkNorm::kGain},
+                                      {"wide", QkNorm::kWide}}},
+                 "RMSNorm of the queries and keys of a head, without or with a learned gain, or of "
+                 "all heads together");
   options.option("position", c.position,
                  EnumChoices<PositionKind>{{{"rope", PositionKind::kRope},
                                             {"learned", PositionKind::kLearned},
@@ -50,15 +59,18 @@ void declare_parts(ModelConfig& c, config::Options& options) {
                                             {"t5", PositionKind::kT5},
                                             {"none", PositionKind::kNone}}},
                  "position coding");
-  options.option("rope-base", c.rope_base, config::above_to(1, 1e12), "base of the rotary angles");
-  options.option("rope-fraction", c.rope_fraction, config::above_to(0, 1),
-                 "part of a head's columns that rotates");
+  options.group("rope", c.rope);
   options.option("activation", c.activation,
                  EnumChoices<Activation>{{{"swiglu", Activation::kSwiglu},
+                                          {"geglu-tanh", Activation::kGegluTanh},
                                           {"gelu", Activation::kGelu},
                                           {"gelu-tanh", Activation::kGeluTanh}}},
                  "activation of the MLP");
-  options.option("attention-bias", c.attention_bias, "biases in the attention projections");
+  options.option("attention-bias", c.attention_bias,
+                 EnumChoices<AttentionBias>{{{"none", AttentionBias::kNone},
+                                             {"inputs", AttentionBias::kInputs},
+                                             {"all", AttentionBias::kAll}}},
+                 "biases of no attention projection, of those of q, k and v, or of all four");
   options.option("mlp-bias", c.mlp_bias, "biases in the MLP");
   options.option("dropout-embedding", c.dropout_embedding, range(0, 0.999), "of the embeddings");
   options.option("dropout-residual", c.dropout_residual, range(0, 0.999), "of what each part adds");
@@ -72,12 +84,25 @@ void declare_parts(ModelConfig& c, config::Options& options) {
   options.option("init-std", c.init_std, config::above_to(0, 10), "deviation of init = normal");
 }
 
+void declare_scales(ModelConfig& c, config::Options& options) {
+  options.option("embedding-scale", c.embedding_scale, range(-1e6, 1e6), "of the token embeddings");
+  options.option("residual-scale", c.residual_scale, range(-1e6, 1e6), "of what each part adds");
+  options.option("logit-scale", c.logit_scale, range(-1e6, 1e6), "of the output scores");
+  options.option("logit-cap", c.logit_cap, range(0, 1e6),
+                 "soft bound of the output scores; 0: none");
+  options.option("attention-scale", c.attention_scale, range(0, 1e6),
+                 "of the attention logits; 0: 1 / sqrt(head size)");
+  options.option("attention-cap", c.attention_cap, range(0, 1e6),
+                 "soft bound of the attention logits; 0: none");
+}
+
 // The members of the group `model`; ModelConfig itself declares more than one group.
 struct ModelGroup {
   ModelConfig& config;
   void declare(config::Options& options) {
     declare_shape(config, options);
     declare_parts(config, options);
+    declare_scales(config, options);
   }
 };
 
@@ -106,6 +131,34 @@ int64_t parse_layer(std::string_view digits, std::string_view text) {
 
 }  // namespace
 
+void RopeConfig::declare(config::Options& options) {
+  options.option("base", base, config::above_to(1, 1e12), "base of the rotary angles",
+                 {.alias = "rope-base"});
+  options.option("fraction", fraction, config::above_to(0, 1),
+                 "part of a head's columns that rotates");
+  options.option("scaling", scaling,
+                 EnumChoices<RopeScaling>{{{"none", RopeScaling::kNone},
+                                           {"linear", RopeScaling::kLinear},
+                                           {"dynamic", RopeScaling::kDynamic},
+                                           {"yarn", RopeScaling::kYarn},
+                                           {"llama3", RopeScaling::kLlama3}}},
+                 "how the angles are stretched to a longer context");
+  options.option("factor", factor, config::above_to(0, 1e6), "of the stretching");
+  options.option("original-context", original_context, range(0, 1e9),
+                 "yarn, llama3: length before the stretching");
+  options.option("low-factor", low_factor, config::above_to(0, 1e6),
+                 "llama3: waves of original-context / this and longer are stretched");
+  options.option("high-factor", high_factor, config::above_to(0, 1e6),
+                 "llama3: waves of original-context / this and shorter are not");
+  options.option("beta-fast", beta_fast, config::above_to(0, 1e6),
+                 "yarn: waves with more turns in original-context are not stretched");
+  options.option("beta-slow", beta_slow, config::above_to(0, 1e6),
+                 "yarn: waves with fewer turns are stretched");
+  options.option("truncate", truncate, "yarn: whole columns as the ends of the ramp between both");
+  options.option("attention-factor", attention_factor, range(0, 1e6),
+                 "yarn: of cosines and sines; 0: 0.1 ln(factor) + 1");
+}
+
 void TemperatureConfig::declare(config::Options& declared) {
   TemperatureGroup group{*this};
   declared.group("temperature", group);
@@ -129,17 +182,18 @@ void ModelConfig::declare(config::Options& options) {
 
 int64_t ModelConfig::size_of_mlp() const {
   if (mlp_size > 0) return mlp_size;
-  if (activation != Activation::kSwiglu) return 4 * width;
+  if (!is_gated(activation)) return 4 * width;
   // Three matrices with as many numbers as the two of 4 times the width, in multiples of 64.
   return (8 * width / 3 + 63) / 64 * 64;
 }
 
 int64_t ModelConfig::rotary_size() const {
-  return 2 * static_cast<int64_t>(static_cast<double>(size_of_head()) * rope_fraction / 2);
+  return 2 * static_cast<int64_t>(static_cast<double>(size_of_head()) * rope.fraction / 2);
 }
 
-std::optional<int64_t> ModelConfig::attention_window() const {
-  return window > 0 ? std::optional(window) : std::nullopt;
+std::optional<int64_t> ModelConfig::attention_window(int64_t layer) const {
+  const bool has = window > 0 && parse_layers(window_layers, layers)[static_cast<size_t>(layer)];
+  return has ? std::optional(window) : std::nullopt;
 }
 
 LayerShape ModelConfig::layer_shape(int64_t layer) const {
@@ -169,17 +223,27 @@ void ModelConfig::validate() const {
           " given, which does not divide the width ", width,
           "; change one of them or set model.head-size");
   const int64_t size = size_of_head();
-  require(size % 8 == 0 && size >= 16 && size <= 256, "model.head-size: a head has ", size,
+  require(size % 8 == 0 && size >= 8 && size <= 256, "model.head-size: a head has ", size,
           " columns (width ", width, ", ", heads,
-          " heads); a multiple of 8 from 16 to 256 expected: change heads, width or head-size");
+          " heads); a multiple of 8 up to 256 expected: change heads, width or head-size");
   require(heads % kv_head_count() == 0, "model.kv-heads: ", kv_head_count(),
           " given, which does not divide the ", heads, " heads");
   require(position != PositionKind::kRope || rotary_size() >= 2,
-          "model.rope-fraction: ", rope_fraction, " of ", size,
+          "model.rope.fraction: ", rope.fraction, " of ", size,
           " columns is less than the 2 that rotate together");
   require(!tied_embeddings || output_count() == vocabulary,
           "model.tied-embeddings: ", output_count(), " outputs given and a vocabulary of ",
           vocabulary, "; a tied matrix needs both the same: set model.tied-embeddings = false");
+  require(!parallel_residual || norm_placement == NormPlacement::kPre,
+          "model.parallel-residual: only with model.norm-placement = pre");
+  require(rope.original_context > 0 ||
+              (rope.scaling != RopeScaling::kYarn && rope.scaling != RopeScaling::kLlama3),
+          "model.rope.original-context: 0 given; yarn and llama3 need the length that the model "
+          "was trained at before");
+  require(rope.scaling != RopeScaling::kLlama3 || rope.low_factor < rope.high_factor,
+          "model.rope.low-factor: ", rope.low_factor, " given, a number below high-factor (",
+          rope.high_factor, ") expected");
+  parse_layers(window_layers, layers);
   for (const double p : {dropout_embedding, dropout_residual, dropout_attention})
     require(p >= 0 && p < 1, "model.dropout: ", p, " given, a share from 0 to below 1 expected");
   parse_layers(temperature.layers, layers);

@@ -7,15 +7,27 @@
 #include <vector>
 
 #include "tempera/config/options.h"
-#include "tempera/temperature/method.h"
+#include "tempera/temperature/shape.h"
 
 namespace tempera::nn {
 
 enum class NormKind { kLayer, kRms };
-enum class NormPlacement { kPre, kPost };
-enum class QkNorm { kNone, kPlain, kGain };
+enum class NormPlacement {
+  kPre,     // x + f(norm(x))
+  kPost,    // norm(x + f(x))
+  kOutput,  // x + norm(f(x))
+  kBoth     // x + norm(f(norm(x)))
+};
+enum class QkNorm {
+  kNone,
+  kPlain,  // of every head, without a gain
+  kGain,   // of every head, with a gain that the heads share
+  kWide    // of all heads together, with a gain
+};
+enum class AttentionBias { kNone, kInputs, kAll };
 enum class PositionKind { kRope, kLearned, kSinusoidal, kT5, kNone };
-enum class Activation { kSwiglu, kGelu, kGeluTanh };
+enum class RopeScaling { kNone, kLinear, kDynamic, kYarn, kLlama3 };
+enum class Activation { kSwiglu, kGegluTanh, kGelu, kGeluTanh };
 enum class InitKind { kNormal, kFanIn };
 
 // Which temperature, with which options, in which layers.
@@ -26,6 +38,28 @@ struct TemperatureConfig {
 
   bool operator==(const TemperatureConfig&) const = default;
   // The group `temperature`; the options of the method are its members.
+  void declare(config::Options& options);
+};
+
+inline bool is_gated(Activation activation) {
+  return activation == Activation::kSwiglu || activation == Activation::kGegluTanh;
+}
+
+// The rotary angles: position * base^(-2i/r), with what stretches them to longer contexts.
+struct RopeConfig {
+  double base = 10000;
+  double fraction = 1;  // of a head's columns
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1;
+  int64_t original_context = 0;  // yarn, llama3: the length before stretching
+  double low_factor = 1;         // llama3
+  double high_factor = 4;
+  double beta_fast = 32;  // yarn
+  double beta_slow = 1;
+  bool truncate = true;
+  double attention_factor = 0;  // yarn: of cosines and sines; 0: 0.1 ln(factor) + 1
+
+  bool operator==(const RopeConfig&) const = default;
   void declare(config::Options& options);
 };
 
@@ -41,18 +75,25 @@ struct ModelConfig {
   int64_t mlp_size = 0;
   int64_t context = 512;
   int64_t window = 0;
+  std::string window_layers = "all";
   NormKind norm = NormKind::kRms;
   NormPlacement norm_placement = NormPlacement::kPre;
+  bool parallel_residual = false;
   double norm_eps = 1e-6;
   QkNorm qk_norm = QkNorm::kNone;
   PositionKind position = PositionKind::kRope;
-  double rope_base = 10000;
-  double rope_fraction = 1;
+  RopeConfig rope = {};
   Activation activation = Activation::kSwiglu;
-  bool attention_bias = false;
+  AttentionBias attention_bias = AttentionBias::kNone;
   bool mlp_bias = false;
   bool tied_embeddings = true;
   bool token_shift = false;
+  double embedding_scale = 1;
+  double residual_scale = 1;
+  double logit_scale = 1;
+  double logit_cap = 0;
+  double attention_scale = 0;
+  double attention_cap = 0;
   double dropout_embedding = 0;
   double dropout_residual = 0;
   double dropout_attention = 0;
@@ -76,7 +117,8 @@ struct ModelConfig {
   int64_t rotary_size() const;
   // The longest sequence; 0: no bound.
   int64_t max_length() const { return position == PositionKind::kLearned ? context : 0; }
-  std::optional<int64_t> attention_window() const;
+  // The window of one layer; unset: it has none.
+  std::optional<int64_t> attention_window(int64_t layer) const;
   LayerShape layer_shape(int64_t layer) const;
   // The temperature of one layer; softmax where it has none.
   std::vector<MethodSpec> method_of_layer(int64_t layer) const;

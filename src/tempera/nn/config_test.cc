@@ -80,11 +80,11 @@ TEST(Config, SaysWhatIsWrong) {
   EXPECT_NE(with([](auto& c) { c.vocabulary = 0; }).find("vocabulary"), std::string::npos);
   EXPECT_NE(with([](auto& c) { c.heads = 7; }).find("does not divide the width 384"),
             std::string::npos);
-  EXPECT_NE(with([](auto& c) { c.heads = 48; }).find("a head has 8 columns"), std::string::npos);
+  EXPECT_NE(with([](auto& c) { c.heads = 96; }).find("a head has 4 columns"), std::string::npos);
   EXPECT_NE(with([](auto& c) { c.head_size = 20; }).find("multiple of 8"), std::string::npos);
   EXPECT_NE(with([](auto& c) { c.kv_heads = 4; }).find("kv-heads"), std::string::npos);
   EXPECT_NE(with([](auto& c) { c.outputs = 16; }).find("tied"), std::string::npos);
-  EXPECT_NE(with([](auto& c) { c.rope_fraction = 0.01; }).find("rope-fraction"), std::string::npos);
+  EXPECT_NE(with([](auto& c) { c.rope.fraction = 0.01; }).find("rope.fraction"), std::string::npos);
   EXPECT_NE(with([](auto& c) { c.temperature.layers = "6-"; }).find("0 to 5"), std::string::npos);
   EXPECT_NE(with([](auto& c) { c.temperature.method = "sssa"; }).find("ssa"), std::string::npos);
   EXPECT_NE(with([](auto& c) { c.dropout_residual = 1; }).find("dropout"), std::string::npos);
@@ -94,7 +94,7 @@ TEST(Config, SizesThatFollow) {
   auto config = valid();
   EXPECT_EQ(config.size_of_mlp(), 1024);
   EXPECT_EQ(config.size_of_head(), 64);
-  config.rope_fraction = 0.25;
+  config.rope.fraction = 0.25;
   EXPECT_EQ(config.rotary_size(), 16);
   config.activation = Activation::kGelu;
   EXPECT_EQ(config.size_of_mlp(), 1536);

@@ -18,7 +18,7 @@ bool is_packed_or_padded(const SequenceMask& mask) {
 }  // namespace
 
 Decoder::Decoder(const ModelConfig& config)
-    : Model(config), rotary_(config.rotary_size(), config.rope_base) {
+    : Model(config), rotary_(config.rope, config.rotary_size(), config.context) {
   embedding_ =
       register_module("embedding", std::make_shared<Embedding>(config.vocabulary, config.width));
   if (config.position == PositionKind::kLearned)
@@ -34,7 +34,7 @@ Decoder::Decoder(const ModelConfig& config)
     blocks_.push_back(list->register_module(std::to_string(layer),
                                             std::make_shared<Block>(config, std::move(method))));
   }
-  if (config.norm_placement == NormPlacement::kPre)
+  if (config.norm_placement != NormPlacement::kPost)
     norm_ =
         register_module("norm", std::make_shared<Norm>(config.norm, config.width, config.norm_eps));
   if (!config.tied_embeddings)
@@ -60,12 +60,14 @@ Pass Decoder::make_pass(const Batch& batch) {
   check_length(length);
   Pass pass;
   pass.rows.tokens = batch.tokens;
-  pass.rows.mask = {.documents = batch.documents,
-                    .start = batch.key_start,
-                    .end = batch.key_end,
-                    .causal = true,
-                    .window = config_.attention_window()};
+  pass.rows.mask = {
+      .documents = batch.documents, .start = batch.key_start, .end = batch.key_end, .causal = true};
   pass.rows.counts = sequence_rows(pass.rows.mask, batch.tokens.size(0), length, device);
+  if (config_.window > 0) {
+    SequenceMask windowed = pass.rows.mask;
+    windowed.window = config_.window;
+    pass.rows.window_n = sequence_rows(windowed, batch.tokens.size(0), length, device).n;
+  }
   if (config_.position == PositionKind::kRope)
     pass.angles = is_packed_or_padded(pass.rows.mask)
                       ? rotary_.at(pass.rows.counts.position, length)
@@ -81,13 +83,11 @@ Pass Decoder::make_pass(const torch::Tensor& tokens, const ModelCache& cache) {
   check_length(first + rows);
   Pass pass;
   pass.rows.tokens = tokens;
-  pass.rows.mask = {.documents = {},
-                    .start = cache.start(),
-                    .end = {},
-                    .causal = true,
-                    .window = config_.attention_window()};
+  pass.rows.mask = {.documents = {}, .start = cache.start(), .end = {}, .causal = true};
   const auto lengths = torch::full({tokens.size(0)}, first + rows, tokens.options());
-  pass.rows.counts = decode_rows(lengths, rows, cache.start(), config_.attention_window());
+  pass.rows.counts = decode_rows(lengths, rows, cache.start(), std::nullopt);
+  if (config_.window > 0)
+    pass.rows.window_n = decode_rows(lengths, rows, cache.start(), config_.window).n;
   if (config_.position == PositionKind::kRope)
     pass.angles = cache.start().defined() ? rotary_.at(pass.rows.counts.position, first + rows)
                                           : rotary_.range(first, rows, tokens.device());
@@ -114,6 +114,7 @@ torch::Tensor Decoder::embed(const torch::Tensor& tokens, const torch::Tensor& b
   if (positions_) x = x + positions_->forward(position.clamp_min(0));
   if (config_.position == PositionKind::kSinusoidal)
     x = x + sinusoidal(position, config_.width).to(x.scalar_type());
+  if (config_.embedding_scale != 1) x = x * config_.embedding_scale;
   x = x.to(compute_type());
   if (!pass.dropout_seed) return x;
   return seeded_dropout(x, config_.dropout_embedding,
@@ -193,7 +194,7 @@ torch::Tensor Decoder::extend(const torch::Tensor& tokens, ModelCache& cache) {
 
 void Decoder::set_context(int64_t context, double rope_base) {
   Model::set_context(context, rope_base);
-  rotary_.set_base(rope_base);
+  rotary_ = RotaryTable(config_.rope, config_.rotary_size(), context);
 }
 
 std::vector<Method*> Decoder::methods() {

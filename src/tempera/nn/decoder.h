@@ -37,7 +37,7 @@ class Decoder final : public Model {
   std::shared_ptr<RelativeBias> relative_bias_;  // position = t5
   torch::Tensor shift_;
   std::vector<std::shared_ptr<Block>> blocks_;
-  std::shared_ptr<Norm> norm_;    // pre-norm only: the blocks of the other end with one
+  std::shared_ptr<Norm> norm_;    // none after post-norm blocks, which end with one
   std::shared_ptr<Linear> head_;  // untied only
   RotaryTable rotary_;
 };

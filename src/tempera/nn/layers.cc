@@ -36,7 +36,7 @@ torch::Tensor Norm::forward(const torch::Tensor& x) const {
 
 Mlp::Mlp(const ModelConfig& config) : activation_(config.activation) {
   const int64_t size = config.size_of_mlp();
-  const int64_t columns = activation_ == Activation::kSwiglu ? 2 * size : size;
+  const int64_t columns = is_gated(activation_) ? 2 * size : size;
   in_ = register_module("in", std::make_shared<Linear>(config.width, columns, config.mlp_bias));
   out_ = register_module("out", std::make_shared<Linear>(size, config.width, config.mlp_bias));
 }
@@ -46,6 +46,10 @@ torch::Tensor Mlp::forward(const torch::Tensor& x) const {
   switch (activation_) {
     case Activation::kSwiglu:
       return out_->forward(ops::swiglu(hidden));
+    case Activation::kGegluTanh: {
+      const auto halves = hidden.chunk(2, -1);
+      return out_->forward(torch::gelu(halves[0], "tanh") * halves[1]);
+    }
     case Activation::kGelu:
       return out_->forward(torch::gelu(hidden));
     case Activation::kGeluTanh:

@@ -49,7 +49,7 @@ class Mlp final : public torch::nn::Module {
 
  private:
   Activation activation_;
-  std::shared_ptr<Linear> in_;  // swiglu: gate and up in one matrix
+  std::shared_ptr<Linear> in_;  // gated: gate and up in one matrix
   std::shared_ptr<Linear> out_;
 };
 

@@ -32,7 +32,10 @@ std::string listed(const std::vector<std::string>& names) {
 }  // namespace
 
 torch::Tensor Model::project(const torch::Tensor& hidden) const {
-  return torch::linear(hidden, output_weight().to(hidden.scalar_type()));
+  auto scores = torch::linear(hidden, output_weight().to(hidden.scalar_type()));
+  if (config_.logit_scale != 1) scores = scores * config_.logit_scale;
+  if (config_.logit_cap > 0) scores = (scores / config_.logit_cap).tanh() * config_.logit_cap;
+  return scores;
 }
 
 torch::Tensor Model::loss(const Batch& batch, double label_smoothing) {
@@ -47,6 +50,14 @@ torch::Tensor Model::loss(const Batch& batch, double label_smoothing) {
       targets = targets.index_select(0, scored);
     }
   }
+  if (config_.logit_cap > 0) {
+    const auto options =
+        torch::nn::functional::CrossEntropyFuncOptions().ignore_index(-100).label_smoothing(
+            label_smoothing);
+    return torch::nn::functional::cross_entropy(project(rows).to(torch::kFloat32), targets,
+                                                options);
+  }
+  if (config_.logit_scale != 1) rows = rows * config_.logit_scale;
   return ops::linear_cross_entropy(rows, output_weight().to(rows.scalar_type()), targets,
                                    label_smoothing);
 }
@@ -69,7 +80,7 @@ void Model::set_context(int64_t context, double rope_base) {
   TEMPERA_CHECK(config_.max_length() == 0 || context <= config_.max_length(), "context ", context,
                 " given: the model has learned positions for ", config_.max_length(), " rows");
   config_.context = context;
-  config_.rope_base = rope_base;
+  config_.rope.base = rope_base;
 }
 
 std::vector<NamedParameter> Model::parameter_list() const {

@@ -60,7 +60,7 @@ class Model : public torch::nn::Module {
   virtual torch::Tensor hidden(const Batch& batch, const LayerObserver& observer = {}) = 0;
   // (outputs, width)
   virtual const torch::Tensor& output_weight() const = 0;
-  // The scores (..., outputs) of hidden states (..., width).
+  // The scores (..., outputs) of hidden states (..., width), scaled and capped.
   torch::Tensor project(const torch::Tensor& hidden) const;
   torch::Tensor logits(const Batch& batch) { return project(hidden(batch)); }
   // Mean over the targets that are not -100.

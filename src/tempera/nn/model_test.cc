@@ -212,7 +212,7 @@ TEST(Model, TokenShiftAddsTheTokenBefore) {
 TEST(Model, ParametersAreSortedByKind) {
   auto config = with_method(tiny_config(), "ssa");
   config.position = PositionKind::kT5;
-  config.attention_bias = true;
+  config.attention_bias = AttentionBias::kAll;
   config.tied_embeddings = false;
   std::map<std::string, ParameterKind> kinds;
   for (const auto& parameter : make_model(config, 1)->parameter_list())

@@ -26,20 +26,22 @@ torch::Tensor distance_bucket(const torch::Tensor& distance, int64_t buckets) {
 
 }  // namespace
 
-void RotaryTable::set_base(double base) {
-  base_ = base;
-  table_ = {};
-}
-
 void RotaryTable::reserve(int64_t length, const torch::Device& device) {
-  const int64_t held = table_.cos.defined() ? table_.cos.size(0) : 0;
+  // Beyond the trained length the frequencies of dynamic scaling depend on the length.
+  const bool dynamic = rope_.scaling == RopeScaling::kDynamic;
+  const int64_t stretched = dynamic ? std::max(length, context_) : 0;
+  const bool fits = table_.cos.defined() && stretched == stretched_;
+  const int64_t held = fits ? table_.cos.size(0) : 0;
   if (held >= length && table_.cos.device() == device) return;
+  stretched_ = stretched;
   // In float64: at position 1e6 a float32 angle has an error of a tenth of a radian.
-  const auto column = torch::arange(0, size_, 2, torch::kFloat64) / static_cast<double>(size_);
-  const auto frequency = torch::pow(torch::full({}, base_, torch::kFloat64), -column);
+  const auto frequency = rotary_frequencies(rope_, size_, context_, length);
   const auto position = torch::arange(std::max(length, 2 * held), torch::kFloat64);
   const auto angle = torch::outer(position, frequency);
-  table_ = {angle.cos().to(device, torch::kFloat32), angle.sin().to(device, torch::kFloat32), {}};
+  const auto table = [&](const torch::Tensor& waves) {
+    return (waves * rotary_amplitude(rope_)).to(device, torch::kFloat32);
+  };
+  table_ = {table(angle.cos()), table(angle.sin()), {}};
 }
 
 Angles RotaryTable::range(int64_t first, int64_t rows, const torch::Device& device) {

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "tempera/nn/config.h"
+
 namespace tempera::nn {
 
 // The arguments of ops::rotary beside the rows; undefined tables: nothing rotates.
@@ -12,12 +14,13 @@ struct Angles {
   torch::Tensor positions;  // (B, T): the row of the tables; undefined: t
 };
 
-// Cosines and sines of position * base^(-2i/r), kept for the longest length seen.
+// Cosines and sines of position * frequency, kept for the longest length seen.
 class RotaryTable {
  public:
-  RotaryTable(int64_t size, double base) : size_(size), base_(base) {}
+  // size: the columns that rotate. context: what the model was trained at.
+  RotaryTable(const RopeConfig& rope, int64_t size, int64_t context)
+      : rope_(rope), size_(size), context_(context) {}
 
-  void set_base(double base);
   // Of the positions [first, first + rows).
   Angles range(int64_t first, int64_t rows, const torch::Device& device);
   // Of the positions (B, T) int64; padding, -1, counts as 0. They are below `length`.
@@ -26,10 +29,18 @@ class RotaryTable {
  private:
   void reserve(int64_t length, const torch::Device& device);
 
-  int64_t size_;  // r: columns that rotate
-  double base_;
+  RopeConfig rope_;
+  int64_t size_;
+  int64_t context_;
+  int64_t stretched_ = 0;  // dynamic scaling: the length that the table is for
   Angles table_;
 };
+
+// The angle a position adds to each pair of columns, (size / 2) float64, in a sequence of `length`.
+torch::Tensor rotary_frequencies(const RopeConfig& rope, int64_t size, int64_t context,
+                                 int64_t length);
+// What cosines and sines are multiplied by.
+double rotary_amplitude(const RopeConfig& rope);
 
 // Fixed waves, (B, T, width) for the positions (B, T): sines in the even columns, cosines in the
 // odd ones, wave lengths from 2 pi to 10,000 times that.

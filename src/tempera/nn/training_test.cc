@@ -30,16 +30,45 @@ std::map<std::string, std::function<void(ModelConfig&)>> option_values() {
   return {{"default", [](auto&) {}},
           {"layer norm", [](auto& c) { c.norm = NormKind::kLayer; }},
           {"post norm", [](auto& c) { c.norm_placement = NormPlacement::kPost; }},
+          {"output norm", [](auto& c) { c.norm_placement = NormPlacement::kOutput; }},
+          {"both norms", [](auto& c) { c.norm_placement = NormPlacement::kBoth; }},
+          {"parallel residual", [](auto& c) { c.parallel_residual = true; }},
+          {"qk-norm wide", [](auto& c) { c.qk_norm = QkNorm::kWide; }},
+          {"input biases", [](auto& c) { c.attention_bias = AttentionBias::kInputs; }},
+          {"geglu-tanh", [](auto& c) { c.activation = Activation::kGegluTanh; }},
+          {"yarn",
+           [](auto& c) {
+             c.rope.scaling = RopeScaling::kYarn;
+             c.rope.factor = 4;
+             c.rope.original_context = 16;
+           }},
+          {"scales",
+           [](auto& c) {
+             c.embedding_scale = 3;
+             c.residual_scale = 0.7;
+             c.logit_scale = 0.5;
+             c.attention_scale = 0.1;
+           }},
+          {"caps", [](auto& c) { c.attention_cap = c.logit_cap = 2; }},
+          {"windows in some layers",
+           [](auto& c) {
+             c.window = 3;
+             c.window_layers = "0";
+           }},
           {"qk-norm plain", [](auto& c) { c.qk_norm = QkNorm::kPlain; }},
           {"qk-norm gain", [](auto& c) { c.qk_norm = QkNorm::kGain; }},
           {"learned", [](auto& c) { c.position = PositionKind::kLearned; }},
           {"sinusoidal", [](auto& c) { c.position = PositionKind::kSinusoidal; }},
           {"t5", [](auto& c) { c.position = PositionKind::kT5; }},
           {"no positions", [](auto& c) { c.position = PositionKind::kNone; }},
-          {"partial rotary", [](auto& c) { c.rope_fraction = 0.5; }},
+          {"partial rotary", [](auto& c) { c.rope.fraction = 0.5; }},
           {"gelu", [](auto& c) { c.activation = Activation::kGelu; }},
           {"gelu-tanh", [](auto& c) { c.activation = Activation::kGeluTanh; }},
-          {"biases", [](auto& c) { c.attention_bias = c.mlp_bias = true; }},
+          {"biases",
+           [](auto& c) {
+             c.attention_bias = AttentionBias::kAll;
+             c.mlp_bias = true;
+           }},
           {"untied", [](auto& c) { c.tied_embeddings = false; }},
           {"token shift", [](auto& c) { c.token_shift = true; }},
           {"grouped", [](auto& c) { c.kv_heads = 1; }},

@@ -65,7 +65,7 @@ std::vector<BadCase> bad_cases() {
        }},
       {"q: dtype Long given", [](A& a) { a.q = a.q.to(at::kLong); }},
       {"v: on device meta", [](A& a) { a.v = a.v.to(at::kMeta); }},
-      {"a multiple of 8 from 16 to 256",
+      {"a multiple of 8 up to 256",
        [](A& a) {
          a.q = at::zeros({2, 4, 8, 18});
          a.k = at::zeros({2, 2, 8, 18});

@@ -275,6 +275,7 @@ Tensor composed_rotary(const Tensor& x, const Tensor& cos, const Tensor& sin,
 }  // namespace
 
 Tensor norm(const Tensor& x, const Tensor& gain, const Tensor& bias, double epsilon, bool centred) {
+  RECORD_FUNCTION("tempera::norm", {});
   TORCH_CHECK(x.dim() >= 1 && (!gain.defined() || (gain.dim() == 1 && gain.size(0) == x.size(-1))),
               "norm: gain ", gain.defined() ? gain.sizes() : at::IntArrayRef(),
               " given, one number for each of the ", x.size(-1), " columns expected");
@@ -283,6 +284,7 @@ Tensor norm(const Tensor& x, const Tensor& gain, const Tensor& bias, double epsi
 }
 
 Tensor swiglu(const Tensor& gate_up) {
+  RECORD_FUNCTION("tempera::swiglu", {});
   TORCH_CHECK(gate_up.dim() >= 1 && gate_up.size(-1) % 2 == 0, "swiglu: last size ",
               gate_up.size(-1), " given, an even one expected");
   if (is_fused(gate_up)) return SwigluFunction::apply(gate_up);
@@ -291,6 +293,7 @@ Tensor swiglu(const Tensor& gate_up) {
 }
 
 Heads split_heads(const Tensor& qkv, int64_t heads, int64_t kv_heads) {
+  RECORD_FUNCTION("tempera::split_heads", {});
   const int64_t all = heads + 2 * kv_heads;
   TORCH_CHECK(qkv.dim() == 3 && all > 0 && qkv.size(2) % all == 0, "split_heads: ", qkv.sizes(),
               " given, (B, T, ", all, " * head size) expected");
@@ -299,6 +302,7 @@ Heads split_heads(const Tensor& qkv, int64_t heads, int64_t kv_heads) {
 }
 
 Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tensor& positions) {
+  RECORD_FUNCTION("tempera::rotary", {});
   TORCH_CHECK(
       x.dim() == 4 && cos.dim() == 2 && cos.sizes() == sin.sizes() && 2 * cos.size(1) <= x.size(3),
       "rotary: x ", x.sizes(), " and tables ", cos.sizes(), ", ", sin.sizes(),
@@ -322,6 +326,7 @@ Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tenso
 
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
                             double label_smoothing) {
+  RECORD_FUNCTION("tempera::cross_entropy", {});
   TORCH_CHECK(hidden.dim() == 2 && weight.dim() == 2 && hidden.size(1) == weight.size(1) &&
                   targets.dim() == 1 && targets.size(0) == hidden.size(0),
               "linear_cross_entropy: hidden ", hidden.sizes(), ", weight ", weight.sizes(),
@@ -344,6 +349,7 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Te
 
 void adamw(const Tensor& parameter, const Tensor& gradient, const Tensor& mean,
            const Tensor& square, const AdamWStep& step) {
+  RECORD_FUNCTION("tempera::adamw", {});
   const at::NoGradGuard no_grad;
   const double correction1 = 1 - std::pow(step.beta1, static_cast<double>(step.step));
   const double correction2 = 1 - std::pow(step.beta2, static_cast<double>(step.step));

@@ -7,33 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "tempera/temperature/options.h"
 #include "tempera/temperature/scale.h"
+#include "tempera/temperature/shape.h"
 
 // A temperature method says how the row scales a_q, a_k, a_v of attention come from the layer's
 // input. It never touches the attention itself: its owner applies the scales after QK-norm and
 // RoPE.
 namespace tempera {
-
-enum class AttentionKind {
-  kCausal,   // a decoder's self-attention
-  kEncoder,  // bidirectional self-attention
-  kCross     // queries of a causal decoder, keys of another sequence
-};
-
-// The layer that a method belongs to.
-struct LayerShape {
-  int64_t layers = 1;
-  int64_t layer = 0;  // from 0
-  int64_t d_model = 0;
-  int64_t q_heads = 0;
-  int64_t kv_heads = 0;
-  int64_t qk_size = 0;  // columns of a row of q and k
-  int64_t v_size = 0;
-  int64_t vocabulary = 0;      // 0: unknown
-  int64_t trained_length = 0;  // 0: unknown
-  AttentionKind kind = AttentionKind::kCausal;
-};
 
 // The rows of one side, queries or keys. n and position follow from the mask (see rows.h).
 struct RowInfo {
@@ -69,14 +49,6 @@ void apply(const RowScales& scales, ops::AttentionArgs& args);
 // W_v.
 struct HeadScales {
   torch::Tensor q, k, v;
-};
-
-// A method by name with all its options: what a checkpoint keeps beside the parameters.
-struct MethodSpec {
-  std::string name;
-  MethodOptions options;
-
-  bool operator==(const MethodSpec&) const = default;
 };
 
 // The parameters of a method draw no random numbers, so that models with different methods start

@@ -181,6 +181,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
 }
 
 double gradient_norm(const std::vector<nn::NamedParameter>& parameters) {
+  RECORD_FUNCTION("tempera::gradient_norm", {});
   const at::NoGradGuard no_grad;
   double sum = 0;
   for (const auto& parameter : parameters) {

@@ -147,7 +147,7 @@ StepReport Trainer::train_step() {
   {
     const Stopwatch watch(position_.seconds);
     const PlannedStage& stage = stage_of(step);
-    if (model_->config().rope_base != stage.rope_base)
+    if (model_->config().rope.base != stage.rope_base)
       model_->set_context(model_->config().context, stage.rope_base);
     const auto batches = micro_batches(step);
     for (const auto& batch : batches) tokens += batch.tokens.numel();

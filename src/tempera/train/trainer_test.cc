@@ -216,7 +216,7 @@ TEST_F(TrainerTest, StagesGrowTheContextWithTheSameTokensAStep) {
   Trainer trainer(options, nn::make_model(config, 5), text_data(), events);
   EXPECT_EQ(trainer.run().step, 6);
   EXPECT_EQ(tokens, (std::vector<int64_t>{128, 256, 384, 512, 640, 768}));
-  EXPECT_EQ(trainer.model().config().rope_base, 50000);
+  EXPECT_EQ(trainer.model().config().rope.base, 50000);
   EXPECT_EQ(trainer.model().config().context, 32);
 
   for (const char* bad : {"8", "8:", "x:5", "8:5:1", "0:5", "8:5:10:3"})
