@@ -3,6 +3,7 @@
 import json
 import pathlib
 import subprocess
+import sys
 
 import pytest
 
@@ -83,6 +84,50 @@ def test_decode():
     assert document["machine"]["read_gbps"] > 0
 
 
+TINY_MODEL = [
+    "--layers", "2", "--width", "32", "--heads", "2", "--mlp-size", "64", "--vocabulary", "128", "--length", "32",
+    "--batch", "2", "--seconds", "0", "--threads", "2", "--python", sys.executable,
+    "--script", str(ROOT / "bench" / "peers" / "torch_train.py"),
+]
+
+
+@pytest.mark.parametrize("method", ["softmax", "ssa"])
+def test_train_in_turn_with_torch(method):
+    document = result("train", *TINY_MODEL, "--temperature", method, "--peers", "eager")
+    ours, torch = document["rows"]
+    assert (ours["name"], torch["name"]) == ("tempera", "torch eager")
+    assert document["loss_error"] < 1e-5
+    assert ours["ratio"] == 1
+    assert torch["ratio"] == pytest.approx(torch["step_ms"] / ours["step_ms"])
+    assert ours["tokens_per_second"] == pytest.approx(2 * 32 / ours["step_ms"] * 1e3)
+
+
+def test_where_the_time_of_a_step_goes():
+    document = result("train", *TINY_MODEL, "--profile")
+    parts = document["parts"]
+    assert set(parts) == {
+        "matrix products", "attention", "norm", "swiglu", "split, rotation", "cross-entropy", "optimizer", "rest",
+    }
+    assert all(milliseconds > 0 for milliseconds in parts.values())
+    assert sum(parts.values()) == pytest.approx(document["step_ms"])
+    assert sum(document["operators"].values()) == pytest.approx(document["step_ms"])
+
+
+def test_a_peer_that_trains_another_model_is_refused(tmp_path):
+    script = tmp_path / "peer.py"
+    script.write_text(
+        "import sys\nprint('hello')\nprint('{}', flush=True)\n"
+        "for line in sys.stdin: print('{\"loss\": 1.0, \"seconds\": 1.0}', flush=True)\n"
+    )
+    done = run("train", *TINY_MODEL, "--peers", "eager", "--script", script)
+    assert done.returncode == 1
+    assert "do not train the same model" in done.stderr
+    script.write_text("import sys\nsys.exit('no such thing')\n")
+    done = run("train", *TINY_MODEL, "--peers", "eager", "--script", script)
+    assert done.returncode == 1
+    assert "torch eager ended before it answered" in done.stderr and "no such thing" in done.stderr
+
+
 def test_the_table_goes_to_stdout_and_progress_to_stderr():
     done = run("attention", *TINY, "--methods", "focal")
     assert done.returncode == 0
@@ -101,6 +146,9 @@ def test_the_table_goes_to_stdout_and_progress_to_stderr():
         (["decode", "--head-size", "20"], "a multiple of 8 expected"),
         (["decode", "--kv-heads", "3"], "a divisor of the 8 query heads expected"),
         (["attention", "--length", ""], ""),
+        (["train", "--peers", "eagr"], "did you mean 'eager'?"),
+        (["train", "--peers", "eager", "--script", "nowhere.py"], "'nowhere.py' is not there"),
+        (["train", "--peers", "eager", "--profile"], "leave --peers out"),
     ],
 )
 def test_wrong_usage(arguments, message):

@@ -93,6 +93,11 @@ def test_wrong_usage_exits_with_2(arguments, message):
     assert "--help` shows the usage" in result.stderr
 
 
+def test_the_hint_names_a_verb_only_where_there_is_one():
+    assert "`tempera --help`" in run("compar").stderr
+    assert "`tempera compare --help`" in run("compare", "--nope").stderr
+
+
 @pytest.mark.parametrize(
     "text, message",
     [

@@ -9,7 +9,8 @@ namespace tempera::bench {
 std::span<const BenchmarkEntry> benchmarks() {
   static const std::vector<BenchmarkEntry> list = {
       {"attention", "forward and step of causal attention", make_attention_benchmark},
-      {"decode", "one new row against a cache of keys and values", make_decode_benchmark}};
+      {"decode", "one new row against a cache of keys and values", make_decode_benchmark},
+      {"train", "a training step of a decoder, in turn with PyTorch's", make_train_benchmark}};
   return list;
 }
 

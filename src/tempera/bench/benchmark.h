@@ -36,6 +36,7 @@ std::span<const BenchmarkEntry> benchmarks();
 
 std::shared_ptr<Benchmark> make_attention_benchmark();
 std::shared_ptr<Benchmark> make_decode_benchmark();
+std::shared_ptr<Benchmark> make_train_benchmark();
 
 // The options that all of them have.
 struct RunSettings {

@@ -1,0 +1,280 @@
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "tempera/base/error.h"
+#include "tempera/base/files.h"
+#include "tempera/base/progress.h"
+#include "tempera/bench/benchmark.h"
+#include "tempera/bench/machine.h"
+#include "tempera/bench/peer.h"
+#include "tempera/bench/profile.h"
+#include "tempera/bench/table.h"
+#include "tempera/bench/timing.h"
+#include "tempera/config/common.h"
+#include "tempera/nn/model.h"
+#include "tempera/train/optimizer.h"
+#include "tempera/train/tensor_file.h"
+
+namespace tempera::bench {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int64_t kLeastSteps = 3;
+constexpr int64_t kCheckedSteps = 2;
+constexpr double kLossTolerance = 1e-3;  // relative; the second step sees the first one's update
+
+// A model, its data and its optimizer.
+class Training {
+ public:
+  Training(const nn::ModelConfig& config, int64_t rows, int64_t length, int64_t seed)
+      : model_(nn::make_model(config, static_cast<uint64_t>(seed))) {
+    batch_.tokens = torch::randint(config.vocabulary, {rows, length}, torch::kInt64);
+    batch_.targets = torch::randint(config.vocabulary, {rows, length}, torch::kInt64);
+    parameters_ = model_->parameter_list();
+    optimizer_ = train::make_optimizer(options_, parameters_);
+    model_->train();
+  }
+
+  double step() {
+    model_->zero_grad();
+    const auto loss = model_->loss(batch_);
+    loss.backward();
+    const double norm = train::gradient_norm(parameters_);
+    optimizer_->step({.rate = options_.learning_rate,
+                      .gradient_scale = norm > options_.clip ? options_.clip / norm : 1});
+    return loss.item<double>();
+  }
+
+  nn::StateMap weights_and_data() const {
+    auto map = model_->state();
+    map["tokens"] = batch_.tokens;
+    map["targets"] = batch_.targets;
+    return map;
+  }
+  int64_t parameter_count() const { return model_->parameter_count(); }
+
+ private:
+  std::shared_ptr<nn::Model> model_;
+  nn::Batch batch_;
+  train::OptimizerOptions options_;
+  std::vector<nn::NamedParameter> parameters_;
+  std::unique_ptr<train::Optimizer> optimizer_;
+};
+
+// What an operator does, by its name and those of autograd's nodes.
+std::string part_of(const std::string& name) {
+  static const std::vector<std::pair<std::string, std::vector<std::string>>> kParts = {
+      {"attention", {"tempera::attention", "AttentionFunction"}},
+      {"norm", {"tempera::norm", "NormFunction"}},
+      {"swiglu", {"tempera::swiglu", "SwigluFunction"}},
+      {"split, rotation", {"tempera::split_heads", "tempera::rotary", "SplitFunction", "Rotary"}},
+      {"cross-entropy", {"tempera::cross_entropy", "CrossEntropyFunction"}},
+      {"optimizer", {"tempera::adamw", "tempera::gradient_norm"}},
+      {"matrix products", {"aten::mm", "aten::addmm", "aten::matmul", "aten::linear"}},
+  };
+  for (const auto& [part, words] : kParts)
+    for (const auto& word : words)
+      if (name.find(word) != std::string::npos) return part;
+  return "rest";
+}
+
+class TrainBenchmark final : public Benchmark {
+ public:
+  TrainBenchmark() {
+    model_.vocabulary = 8192;
+    model_.mlp_size = 1024;
+    model_.temperature.method = "ssa";
+  }
+  void declare(config::Options& options) override;
+  Report run() const override;
+
+ private:
+  std::vector<std::string> command(const std::string& mode, const std::string& file) const;
+  void check_peers() const;
+  Report profile(Training& training) const;
+  double tokens() const { return static_cast<double>(batch_ * length_); }
+
+  nn::ModelConfig model_;
+  int64_t length_ = 512, batch_ = 8;
+  std::vector<std::string> peers_;
+  std::string python_ = ".venv/bin/python", script_ = "bench/peers/torch_train.py";
+  bool fused_adamw_ = false, profile_ = false;
+  double seconds_ = 30;
+  int64_t threads_ = 0, seed_ = 0;
+};
+
+void TrainBenchmark::declare(config::Options& options) {
+  options.option("layers", model_.layers, config::range(1, 1024), "blocks");
+  options.option("width", model_.width, config::range(16, 65536), "columns of a row");
+  options.option("heads", model_.heads, config::range(1, 4096), "heads");
+  options.option("mlp-size", model_.mlp_size, config::range(1, 1 << 20), "columns inside the MLP");
+  options.option("vocabulary", model_.vocabulary, config::range(1, 1 << 24), "token ids");
+  options.option("length", length_, config::range(1, 1 << 24), "tokens of a row");
+  options.option("batch", batch_, config::range(1, 65536), "rows of a step");
+  options.option("temperature", model_.temperature.method, config::choices({"softmax", "ssa"}),
+                 "the method");
+  options.option("peers", peers_, config::choices({"eager", "compile"}),
+                 "PyTorch's ways to take turns with: eager, torch.compile");
+  options.option("python", python_, "the Python that has torch, for --peers");
+  options.option("script", script_, "the peer's program");
+  options.option("fused-adamw", fused_adamw_, "peers use torch's fused AdamW, not its default one");
+  options.option("profile", profile_, "where the time of our step goes; no peers");
+  options.option("seconds", seconds_, config::range(0, 3600),
+                 "time for the measurement; every contender does three steps at least");
+  config::threads_option(options, threads_);
+  config::seed_option(options, seed_);
+}
+
+std::vector<std::string> TrainBenchmark::command(const std::string& mode,
+                                                 const std::string& file) const {
+  std::vector<std::string> words = {python_, script_, "--serve", file, "--modes", mode};
+  const auto add = [&](const char* name, int64_t value) {
+    words.push_back(std::string("--") + name);
+    words.push_back(std::to_string(value));
+  };
+  add("layers", model_.layers);
+  add("width", model_.width);
+  add("heads", model_.heads);
+  add("mlp-size", model_.mlp_size);
+  add("vocabulary", model_.vocabulary);
+  add("length", length_);
+  add("batch", batch_);
+  add("threads", at::get_num_threads());
+  words.insert(words.end(), {"--temperature", model_.temperature.method});
+  if (fused_adamw_) words.emplace_back("--fused-adamw");
+  return words;
+}
+
+void TrainBenchmark::check_peers() const {
+  if (peers_.empty()) return;
+  if (profile_) throw UsageError("--profile looks at our own step; leave --peers out");
+  for (const auto& path : {python_, script_})
+    if (!std::filesystem::exists(path))
+      throw UsageError(
+          concat("'", path,
+                 "' is not there; run in the folder of the sources after `make setup`, "
+                 "or give --python and --script"));
+}
+
+// The same weights, data and optimizer must give the same losses before anything is timed.
+double checked(Training& training, std::vector<std::unique_ptr<Peer>>& peers) {
+  double largest = 0;
+  for (int64_t step = 0; step < kCheckedSteps; ++step) {
+    const double loss = training.step();
+    for (const auto& peer : peers) {
+      const double other = peer->ask("step").at("loss").get<double>();
+      const double error = std::abs(other - loss) / loss;
+      TEMPERA_CHECK(error < kLossTolerance, "step ", step + 1, ": loss ", loss, " here and ", other,
+                    " in ", peer->name(), ": they do not train the same model");
+      largest = std::max(largest, error);
+    }
+  }
+  return largest;
+}
+
+Report TrainBenchmark::profile(Training& training) const {
+  std::map<std::string, double> parts, names;
+  double total = 0;
+  int64_t steps = 0;
+  for (; steps < kLeastSteps || total < seconds_; ++steps)
+    for (const auto& [name, seconds] : operator_seconds([&] { training.step(); })) {
+      parts[part_of(name)] += seconds;
+      names[name] += seconds;
+      total += seconds;
+    }
+  const auto each = static_cast<double>(steps);
+  std::vector<std::pair<double, std::string>> sorted;
+  for (const auto& [part, seconds] : parts) sorted.emplace_back(seconds / each, part);
+  std::ranges::sort(sorted, std::greater<>());
+  Report report{{{"parts", ordered_json::object()},
+                 {"operators", ordered_json::object()},
+                 {"step_ms", 1e3 * total / each},
+                 {"machine", machine_description()}},
+                {}};
+  Table table({"part of a step", "ms", "share"});
+  for (const auto& [seconds, part] : sorted) {
+    report.document["parts"][part] = 1e3 * seconds;
+    table.add({part, fixed(1e3 * seconds, 1), fixed(100 * seconds * each / total, 1) + " %"});
+  }
+  table.add({"step", fixed(1e3 * total / each, 1), "100 %"});
+  for (const auto& [name, seconds] : names)
+    report.document["operators"][name] = 1e3 * seconds / each;
+  report.text = table.text();
+  return report;
+}
+
+Report TrainBenchmark::run() const {
+  check_peers();
+  if (threads_ > 0) at::set_num_threads(static_cast<int>(threads_));
+  torch::manual_seed(static_cast<uint64_t>(seed_));
+  auto config = model_;
+  config.context = length_;
+  Training training(config, batch_, length_, seed_);
+  if (profile_) {
+    training.step();
+    return profile(training);
+  }
+  const TempFolder folder;
+  const auto file = folder.path() / "start.safetensors";
+  train::write_tensors(file, training.weights_and_data());
+  Progress progress("bench", 0, "steps");
+  std::vector<std::unique_ptr<Peer>> peers;
+  for (const auto& mode : peers_) {
+    progress.update(0, "starting torch " + mode);
+    peers.push_back(std::make_unique<Peer>("torch " + mode, command(mode, file.string())));
+    peers.back()->read();
+  }
+  const double error = checked(training, peers);
+
+  // A peer times itself, so that talking to it does not count; that is microseconds of seconds.
+  int64_t steps = 0;
+  std::vector<std::function<void()>> contenders = {[&] {
+    training.step();
+    progress.update(++steps, "steps of each");
+  }};
+  for (const auto& peer : peers) contenders.emplace_back([&] { peer->ask("step"); });
+  const auto times = time_in_turn(contenders, seconds_, kLeastSteps);
+  progress.finish();
+
+  Report report{{{"rows", ordered_json::array()}, {"machine", machine_description()}}, {}};
+  Table table({"", "step ms", "quartiles", "tokens/s", "ours is faster by"});
+  for (size_t i = 0; i < times.size(); ++i) {
+    const std::string name = i == 0 ? "tempera" : peers[i - 1]->name();
+    const double ratio = times[i].median / times[0].median;
+    report.document["rows"].push_back({{"name", name},
+                                       {"step_ms", 1e3 * times[i].median},
+                                       {"lower_ms", 1e3 * times[i].lower},
+                                       {"upper_ms", 1e3 * times[i].upper},
+                                       {"steps", times[i].runs},
+                                       {"tokens_per_second", tokens() / times[i].median},
+                                       {"ratio", ratio}});
+    table.add({name, fixed(1e3 * times[i].median, 0),
+               fixed(1e3 * times[i].lower, 0) + "-" + fixed(1e3 * times[i].upper, 0),
+               fixed(tokens() / times[i].median, 0), i == 0 ? "" : fixed(ratio, 2) + "x"});
+  }
+  report.document["parameters"] = training.parameter_count();
+  report.document["loss_error"] = error;
+  report.text =
+      concat("A training step (forward, backward, clipping, AdamW) of a decoder: ", config.layers,
+             " layers, ", config.width, " wide, ", config.heads, " heads,\nSwiGLU ",
+             config.size_of_mlp(), ", vocabulary ", config.vocabulary, ", ", batch_, " x ", length_,
+             " tokens, fp32, ", config.temperature.method, ", ", training.parameter_count(),
+             " parameters, ", at::get_num_threads(), " threads.\n",
+             peers.empty() ? ""
+                           : concat("In turn, from the same weights; the losses agree to ",
+                                    scientific(error), ".\n"),
+             "\n", table.text());
+  return report;
+}
+
+}  // namespace
+
+std::shared_ptr<Benchmark> make_train_benchmark() { return std::make_shared<TrainBenchmark>(); }
+
+}  // namespace tempera::bench
