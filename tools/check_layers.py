@@ -9,7 +9,7 @@ import re
 import sys
 
 LOWER = {"base", "config", "io", "kernels", "ops", "temperature", "nn"}
-JOB = LOWER | {"plot", "text"}
+JOB = LOWER | {"plot", "text", "families", "models"}
 
 # What the files of a layer may include, beside their own layer.
 ALLOWED = {
@@ -22,6 +22,8 @@ ALLOWED = {
     "ops": {"base", "config", "io", "kernels"},
     "temperature": {"base", "config", "io", "kernels", "ops"},
     "nn": LOWER - {"nn"},
+    "families": {"base", "config", "io", "temperature", "nn"},
+    "models": LOWER | {"families", "text"},
     "data": JOB,
     "eval": JOB | {"data"},
     "train": JOB | {"data", "eval"},
@@ -33,7 +35,7 @@ ALLOWED = {
 }
 ALLOWED["cli"] = set(ALLOWED)
 
-WITHOUT_TORCH = {"base", "config", "io", "kernels", "plot", "text"}
+WITHOUT_TORCH = {"base", "config", "io", "kernels", "plot", "text", "families"}
 TORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^">]+)[">]')
 

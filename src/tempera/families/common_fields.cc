@@ -1,0 +1,186 @@
+#include "tempera/families/common_fields.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tempera/base/error.h"
+#include "tempera/families/family.h"
+
+namespace tempera::families {
+namespace {
+
+using nn::ModelConfig;
+using nn::RopeScaling;
+using Json = nlohmann::json;
+
+// The older keys as the newer object, so that there is one reader.
+Json rope_parameters(Fields& f) {
+  Json parameters = Json::object();
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const Json* value = f.find(key);
+    if (!value) continue;
+    TEMPERA_CHECK(value->is_object(), f.where(), ": ", key, ": an object expected");
+    parameters.update(*value);
+  }
+  if (const Json* old = parameters.contains("type") ? &parameters["type"] : nullptr) {
+    if (!parameters.contains("rope_type")) parameters["rope_type"] = *old;
+    parameters.erase("type");
+  }
+  const auto take = [&](const char* from, const char* to) {
+    const Json* value = f.find(from);
+    if (value && !parameters.contains(to)) parameters[to] = *value;
+  };
+  take("rope_theta", "rope_theta");
+  take("rotary_emb_base", "rope_theta");
+  take("partial_rotary_factor", "partial_rotary_factor");
+  take("rotary_pct", "partial_rotary_factor");
+  take("original_max_position_embeddings", "original_max_position_embeddings");
+  return parameters;
+}
+
+const std::vector<std::pair<std::string, RopeScaling>>& scalings() {
+  static const std::vector<std::pair<std::string, RopeScaling>> known = {
+      {"default", RopeScaling::kNone},
+      {"linear", RopeScaling::kLinear},
+      {"dynamic", RopeScaling::kDynamic},
+      {"yarn", RopeScaling::kYarn},
+      {"llama3", RopeScaling::kLlama3}};
+  return known;
+}
+
+double yarn_scale(double factor, double strength) {
+  return factor <= 1 ? 1 : 0.1 * strength * std::log(factor) + 1;
+}
+
+void yarn_fields(Fields& f, nn::RopeConfig& rope) {
+  f.number("beta_fast", rope.beta_fast, 32);
+  f.number("beta_slow", rope.beta_slow, 1);
+  f.flag("truncate", rope.truncate, true);
+  if (f.reading()) {
+    double strength = 0, all = 0;
+    f.number("mscale", strength, 0);
+    f.number("mscale_all_dim", all, 0);
+    f.number("attention_factor", rope.attention_factor, 0);
+    if (rope.attention_factor == 0 && strength != 0 && all != 0)
+      rope.attention_factor = yarn_scale(rope.factor, strength) / yarn_scale(rope.factor, all);
+  } else if (rope.attention_factor > 0) {
+    f.number("attention_factor", rope.attention_factor);
+  }
+}
+
+void scaling_fields(Fields& f, nn::RopeConfig& rope, int64_t context) {
+  f.choice("rope_type", rope.scaling, "default", scalings());
+  if (rope.scaling == RopeScaling::kNone) {
+    f.ignore({"factor"});
+    return;
+  }
+  const bool stretched = rope.scaling == RopeScaling::kYarn || rope.scaling == RopeScaling::kLlama3;
+  // YaRN files may leave the factor to the two lengths.
+  double factor = 0;
+  if (f.reading() && rope.scaling == RopeScaling::kYarn) f.number("factor", factor, 0);
+  if (stretched) f.integer("original_max_position_embeddings", rope.original_context, context);
+  if (f.reading() && rope.scaling == RopeScaling::kYarn && factor == 0) {
+    TEMPERA_CHECK(rope.original_context > 0, f.where(),
+                  ": original_max_position_embeddings: ", rope.original_context,
+                  " given, a length expected");
+    rope.factor = static_cast<double>(context) / static_cast<double>(rope.original_context);
+  } else {
+    f.number("factor", rope.factor);
+  }
+  if (rope.scaling == RopeScaling::kLlama3) {
+    f.number("low_freq_factor", rope.low_factor);
+    f.number("high_freq_factor", rope.high_factor);
+  }
+  if (rope.scaling == RopeScaling::kYarn) yarn_fields(f, rope);
+}
+
+}  // namespace
+
+void rope_fields(Fields& f, ModelConfig& c, double fallback_base) {
+  if (f.reading()) {
+    auto inner = Fields::reader(rope_parameters(f), f.where());
+    inner.number("rope_theta", c.rope.base, fallback_base);
+    inner.number("partial_rotary_factor", c.rope.fraction, 1);
+    scaling_fields(inner, c.rope, c.context);
+    inner.ignore({"original_max_position_embeddings"});
+    inner.finish();
+    return;
+  }
+  f.number("rope_theta", c.rope.base);
+  if (c.rope.fraction != 1) f.number("partial_rotary_factor", c.rope.fraction);
+  if (c.rope.scaling == RopeScaling::kNone) return;
+  auto inner = Fields::writer();
+  scaling_fields(inner, c.rope, c.context);
+  f.set("rope_scaling", inner.json());
+}
+
+std::string layer_list(const std::vector<bool>& chosen) {
+  if (std::ranges::count(chosen, false) == 0) return "all";
+  std::string text;
+  for (size_t layer = 0; layer < chosen.size(); ++layer)
+    if (chosen[layer]) text += (text.empty() ? "" : ",") + std::to_string(layer);
+  return text;
+}
+
+void window_fields(Fields& f, ModelConfig& c, const std::vector<bool>& fallback) {
+  if (!f.reading()) {
+    if (c.window == 0) return f.set("sliding_window", nullptr);
+    f.set("sliding_window", c.window);
+    Json types = Json::array();
+    for (int64_t layer = 0; layer < c.layers; ++layer)
+      types.push_back(c.attention_window(layer) ? "sliding_attention" : "full_attention");
+    return f.set("layer_types", std::move(types));
+  }
+  int64_t window = 0;
+  f.integer("sliding_window", window, 0);
+  std::vector<bool> chosen = fallback;
+  if (const Json* types = f.find("layer_types")) {
+    TEMPERA_CHECK(types->is_array() && types->size() == fallback.size(), f.where(),
+                  ": layer_types: a list of ", fallback.size(), " words expected");
+    for (size_t layer = 0; layer < chosen.size(); ++layer) {
+      const Json& type = (*types)[layer];
+      TEMPERA_CHECK(type == "sliding_attention" || type == "full_attention", f.where(),
+                    ": layer_types: ", type.dump(),
+                    " is not supported; known: full_attention, sliding_attention");
+      chosen[layer] = type == "sliding_attention";
+    }
+  }
+  const bool any = std::ranges::count(chosen, true) > 0;
+  TEMPERA_CHECK(window >= 0, f.where(), ": sliding_window: ", window, " given, above 0 expected");
+  c.window = any ? window : 0;
+  c.window_layers = c.window > 0 ? layer_list(chosen) : "all";
+}
+
+void shape_fields(Fields& f, ModelConfig& c) {
+  f.integer("vocab_size", c.vocabulary);
+  f.integer("hidden_size", c.width);
+  f.integer("num_hidden_layers", c.layers);
+  f.integer("num_attention_heads", c.heads);
+  f.integer("num_key_value_heads", c.kv_heads, c.heads);
+  f.integer("intermediate_size", c.mlp_size);
+  f.integer("max_position_embeddings", c.context);
+}
+
+std::vector<Rule> llama_rules() {
+  const std::string layer = "model.layers.{}.";
+  const std::string attention = layer + "self_attn.";
+  const std::string mlp = layer + "mlp.";
+  std::vector<Rule> rules = {{"embedding.weight", {{"model.embed_tokens.weight"}}},
+                             {"norm.weight", {{"model.norm.weight"}}},
+                             {"head.weight", {{"lm_head.weight"}}},
+                             {"layers.{}.attention.q_norm", {{attention + "q_norm.weight"}}},
+                             {"layers.{}.attention.k_norm", {{attention + "k_norm.weight"}}}};
+  for (const std::string what : {"weight", "bias"}) {
+    rules.push_back({"layers.{}.attention.qkv." + what,
+                     {{attention + "q_proj." + what},
+                      {attention + "k_proj." + what},
+                      {attention + "v_proj." + what}}});
+    rules.push_back({"layers.{}.attention.out." + what, {{attention + "o_proj." + what}}});
+    rules.push_back(
+        {"layers.{}.mlp.in." + what, {{mlp + "gate_proj." + what}, {mlp + "up_proj." + what}}});
+    rules.push_back({"layers.{}.mlp.out." + what, {{mlp + "down_proj." + what}}});
+  }
+  return rules;
+}
+
+}  // namespace tempera::families

@@ -1,0 +1,26 @@
+#pragma once
+
+#include "tempera/families/fields.h"
+#include "tempera/nn/config.h"
+
+// Groups of fields that several families write the same way.
+namespace tempera::families {
+
+// rope_theta and rope_scaling, or the rope_parameters of newer files.
+void rope_fields(Fields& fields, nn::ModelConfig& config, double fallback_base = 10000);
+
+// layer_types and sliding_window. `fallback`: the layers that have the window in files without a
+// list of them.
+void window_fields(Fields& fields, nn::ModelConfig& config, const std::vector<bool>& fallback);
+
+// "all", or the layers one by one: what window_layers holds.
+std::string layer_list(const std::vector<bool>& chosen);
+
+// hidden_size and so on, as Llama and all that came after it have them.
+void shape_fields(Fields& fields, nn::ModelConfig& config);
+
+// Attention and MLP in the names of Llama; the norms are the family's own.
+struct Rule;
+std::vector<Rule> llama_rules();
+
+}  // namespace tempera::families

@@ -1,0 +1,121 @@
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tempera/base/error.h"
+#include "tempera/families/family.h"
+
+namespace tempera::families {
+namespace {
+
+using Json = nlohmann::json;
+using nn::ModelConfig;
+
+Json llama_json() {
+  return Json::parse(R"({"model_type": "llama", "vocab_size": 96, "hidden_size": 64,
+    "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "intermediate_size": 96, "max_position_embeddings": 64, "rms_norm_eps": 1e-6,
+    "hidden_act": "silu", "tie_word_embeddings": true, "bos_token_id": 1})");
+}
+
+ModelConfig read(const Json& json) {
+  return read_config(find_family(json.at("model_type").get<std::string>(), "x"), json, "x");
+}
+
+std::string refusal(const Json& json) {
+  try {
+    read(json);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Families, ReadTheirFields) {
+  const ModelConfig config = read(llama_json());
+  EXPECT_EQ(config.vocabulary, 96);
+  EXPECT_EQ(config.kv_heads, 2);
+  EXPECT_EQ(config.size_of_head(), 16);
+  EXPECT_TRUE(config.tied_embeddings);
+  EXPECT_EQ(config.rope.base, 10000);
+}
+
+TEST(Families, ReadOldAndNewRope) {
+  auto json = llama_json();
+  json["rope_theta"] = 5000;
+  json["rope_scaling"] = {{"type", "linear"}, {"factor", 4}};
+  const ModelConfig old = read(json);
+  EXPECT_EQ(old.rope.base, 5000);
+  EXPECT_EQ(old.rope.scaling, nn::RopeScaling::kLinear);
+  json.erase("rope_theta");
+  json.erase("rope_scaling");
+  json["rope_parameters"] = {{"rope_theta", 5000}, {"rope_type", "linear"}, {"factor", 4}};
+  EXPECT_EQ(read(json), old);
+}
+
+TEST(Families, RefuseWhatTheyDoNotKnowByName) {
+  const auto with = [](const char* key, const Json& value) {
+    auto json = llama_json();
+    json[key] = value;
+    return refusal(json);
+  };
+  EXPECT_NE(with("attention_sinks", 4).find("attention_sinks"), std::string::npos);
+  EXPECT_NE(with("quantization_config", {{"bits", 4}}).find("quantization_config"),
+            std::string::npos);
+  EXPECT_NE(with("hidden_act", "relu").find("\"silu\""), std::string::npos);
+  EXPECT_NE(with("rope_scaling", {{"rope_type", "longrope"}}).find("longrope"), std::string::npos);
+  EXPECT_NE(
+      with("rope_scaling", {{"rope_type", "linear"}, {"factor", 2}, {"twist", 1}}).find("twist"),
+      std::string::npos);
+  EXPECT_NE(with("hidden_size", "many").find("whole number"), std::string::npos);
+  EXPECT_NE(with("model_type", "lama").find("did you mean 'llama'"), std::string::npos);
+  EXPECT_EQ(with("some_switch", false), "");
+  EXPECT_EQ(with("some_option", nullptr), "");
+  auto lacking = llama_json();
+  lacking.erase("hidden_size");
+  EXPECT_NE(refusal(lacking).find("hidden_size is missing"), std::string::npos);
+}
+
+// Writing a configuration and reading it back is how a family is found for a model.
+TEST(Families, GiveBackWhatTheyWrite) {
+  for (const Family& family : all_families()) {
+    ModelConfig config;
+    family.shape(config);
+    config.vocabulary = 96;
+    config.kv_heads = family.name.starts_with("gpt") ? 0 : 2;
+    config.mlp_size = 96;
+    if (family.name == "gpt2") config.activation = nn::Activation::kGeluTanh;
+    if (family.name == "gpt_neox") config.activation = nn::Activation::kGelu;
+    if (family.name == "gemma2") config.embedding_scale = std::sqrt(384.0);
+    const Json json = write_config(family, config);
+    ModelConfig back = read_config(family, json, "x");
+    EXPECT_EQ(write_config(family, back), json) << family.name;
+    const Family* found = family_of(config);
+    ASSERT_NE(found, nullptr) << family.name;
+    // Others may have words for it too; what they have must be the same model.
+    EXPECT_EQ(write_config(*found, back), write_config(*found, config)) << family.name;
+  }
+}
+
+TEST(Families, ThereIsNoneForAModelThatNoneHas) {
+  ModelConfig config;
+  config.vocabulary = 96;
+  config.token_shift = true;
+  EXPECT_EQ(family_of(config), nullptr);
+}
+
+TEST(Families, WindowsByLayer) {
+  auto json = llama_json();
+  json["model_type"] = "gemma2";
+  json["hidden_activation"] = "gelu_pytorch_tanh";
+  json.erase("hidden_act");
+  json["head_dim"] = 16;
+  json["sliding_window"] = 8;
+  const ModelConfig config = read(json);
+  EXPECT_EQ(config.attention_window(0), 8);
+  EXPECT_EQ(config.attention_window(1), std::nullopt);
+  EXPECT_EQ(config.attention_window(2), 8);
+}
+
+}  // namespace
+}  // namespace tempera::families

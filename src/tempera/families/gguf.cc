@@ -1,0 +1,225 @@
+#include "tempera/families/gguf.h"
+
+#include <cmath>
+
+#include "tempera/base/error.h"
+#include "tempera/families/common_fields.h"
+
+namespace tempera::families {
+namespace {
+
+using Json = nlohmann::json;
+using nn::AttentionBias;
+using nn::ModelConfig;
+using nn::RopeScaling;
+
+bool is_joint(const Family& family) { return family.name == "gpt2" || family.name == "gpt_neox"; }
+
+// llama.cpp turns neighbouring columns in these and has their matrices in that order.
+bool turns_neighbours(const Family& family) {
+  return family.name == "llama" || family.name == "mistral" || family.name == "granite";
+}
+
+// Gemma-2 of 27B divides by the width of a head as the others have it, and the file does not say
+// so.
+constexpr int64_t kGemmaLayers27B = 46;
+
+Json to_json(const io::GgufValue& value) {
+  return std::visit(
+      [](const auto& plain) -> Json {
+        using T = std::decay_t<decltype(plain)>;
+        if constexpr (std::is_same_v<T, io::GgufArray>) {
+          return Json::array({"a list"});  // none of the fields below is one
+        } else {
+          return plain;
+        }
+      },
+      value);
+}
+
+// The keys that belong to the architecture, without its name in front.
+Json own_keys(const io::GgufMetadata& metadata, const std::string& architecture) {
+  Json json = Json::object();
+  const std::string prefix = architecture + ".";
+  for (const auto& [key, value] : metadata.entries())
+    if (key.starts_with(prefix)) json[key.substr(prefix.size())] = to_json(value);
+  return json;
+}
+
+void rope_keys(Fields& f, ModelConfig& c) {
+  nn::RopeConfig& rope = c.rope;
+  f.number("rope.freq_base", rope.base, 10000);
+  int64_t columns = c.rotary_size();
+  const int64_t size = c.size_of_head();
+  f.integer("rope.dimension_count", columns, size);
+  TEMPERA_CHECK(columns >= 2 && columns <= size, f.where(), ": rope.dimension_count: ", columns,
+                " given, 2 to ", size, " expected");
+  rope.fraction = static_cast<double>(columns) / static_cast<double>(size);
+  if (!f.reading() && rope.scaling == RopeScaling::kNone) return;
+  f.choice("rope.scaling.type", rope.scaling, "none",
+           {{"none", RopeScaling::kNone},
+            {"linear", RopeScaling::kLinear},
+            {"yarn", RopeScaling::kYarn}});
+  f.ignore({"rope.scaling.finetuned"});
+  if (rope.scaling == RopeScaling::kNone) return f.ignore({"rope.scaling.factor"});
+  f.number("rope.scaling.factor", rope.factor);
+  if (rope.scaling == RopeScaling::kYarn)
+    f.integer("rope.scaling.original_context_length", rope.original_context);
+}
+
+void scale_keys(Fields& f, ModelConfig& c) {
+  f.number("embedding_scale", c.embedding_scale, 1);
+  f.number("residual_scale", c.residual_scale, 1);
+  f.number("attention.scale", c.attention_scale, 0);
+  double divisor = 1 / c.logit_scale;
+  f.number("logit_scale", divisor, 1);
+  TEMPERA_CHECK(divisor != 0, f.where(), ": logit_scale: 0 given, another number expected");
+  c.logit_scale = 1 / divisor;
+}
+
+void gemma2_keys(Fields& f, ModelConfig& c) {
+  f.number("attn_logit_softcapping", c.attention_cap, 0);
+  f.number("final_logit_softcapping", c.logit_cap, 0);
+  f.integer("attention.sliding_window", c.window, 4096);
+  if (!f.reading()) return;
+  std::vector<bool> sliding(static_cast<size_t>(c.layers));
+  for (size_t layer = 0; layer < sliding.size(); layer += 2) sliding[layer] = true;
+  c.window_layers = layer_list(sliding);
+  c.embedding_scale = std::sqrt(static_cast<double>(c.width));
+  c.attention_scale = c.layers == kGemmaLayers27B
+                          ? std::sqrt(static_cast<double>(c.heads) / static_cast<double>(c.width))
+                          : 0;
+}
+
+void gguf_fields(const Family& family, Fields& f, ModelConfig& c) {
+  f.integer("vocab_size", c.vocabulary, c.vocabulary);
+  f.integer("context_length", c.context);
+  f.integer("embedding_length", c.width);
+  f.integer("block_count", c.layers);
+  f.integer("attention.head_count", c.heads);
+  TEMPERA_CHECK(c.heads > 0 && c.width > 0 && c.layers > 0 && c.layers <= 10000, f.where(),
+                ": a model of ", c.layers, " blocks, ", c.heads, " heads and width ", c.width);
+  f.integer("attention.head_count_kv", c.kv_heads, c.heads);
+  f.integer("feed_forward_length", c.mlp_size);
+  int64_t size = c.size_of_head();
+  f.integer("attention.key_length", size, c.width / c.heads);
+  int64_t value_size = size;
+  f.integer("attention.value_length", value_size, size);
+  TEMPERA_CHECK(value_size == size, f.where(), ": attention.value_length ", value_size,
+                " differs from attention.key_length ", size, ", which no known family has");
+  c.head_size = size * c.heads == c.width ? 0 : size;
+  const bool rms = c.norm == nn::NormKind::kRms;
+  f.number(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", c.norm_eps);
+  if (c.position == nn::PositionKind::kRope) rope_keys(f, c);
+  if (family.name == "gpt_neox") f.flag("use_parallel_residual", c.parallel_residual, true);
+  if (family.name == "granite") scale_keys(f, c);
+  if (family.name == "gemma2") gemma2_keys(f, c);
+  f.ignore({"tensor_data_layout", "vocab_size"});
+}
+
+io::GgufValue to_value(const Json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_integer()) return static_cast<uint32_t>(value.get<int64_t>());
+  return static_cast<float>(value.get<double>());
+}
+
+}  // namespace
+
+const Family& gguf_family(const io::Gguf& file, const std::string& where) {
+  const std::string name = file.metadata().get<std::string>("general.architecture");
+  std::string known;
+  for (const Family& family : all_families()) {
+    if (family.gguf == name) return family;
+    if (known.find(family.gguf) == std::string::npos)
+      known += (known.empty() ? "" : ", ") + std::string(family.gguf);
+  }
+  throw Error(concat(where, ": the architecture '", name, "' is not supported; known: ", known));
+}
+
+ModelConfig gguf_config(const io::Gguf& file, const std::string& where) {
+  const Family& family = gguf_family(file, where);
+  ModelConfig config;
+  family.shape(config);
+  if (family.name == "gpt2" || family.name == "gpt_neox")
+    config.activation = family.name == "gpt2" ? nn::Activation::kGeluTanh : nn::Activation::kGelu;
+  const auto has = [&](const char* name) { return file.find(name) != nullptr; };
+  TEMPERA_CHECK(!has("rope_freqs.weight"), where,
+                ": rope_freqs.weight: factors of single rotary frequencies are not supported in "
+                "GGUF files; use the model's Hugging Face folder");
+  const auto* table = file.find("token_embd.weight");
+  TEMPERA_CHECK(table && table->shape.size() == 2, where, ": no matrix token_embd.weight");
+  config.vocabulary = table->shape[0];
+  auto fields = Fields::reader(own_keys(file.metadata(), std::string(family.gguf)), where);
+  gguf_fields(family, fields, config);
+  fields.finish();
+  config.vocabulary = table->shape[0];
+  config.tied_embeddings = !has("output.weight");
+  const bool inputs = has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias");
+  config.attention_bias = !inputs                         ? AttentionBias::kNone
+                          : has("blk.0.attn_output.bias") ? AttentionBias::kAll
+                                                          : AttentionBias::kInputs;
+  config.mlp_bias = has("blk.0.ffn_up.bias");
+  return config;
+}
+
+io::GgufMetadata gguf_metadata(const Family& family, const ModelConfig& config) {
+  TEMPERA_CHECK(config.rope.scaling == RopeScaling::kNone ||
+                    config.rope.scaling == RopeScaling::kLinear ||
+                    config.rope.scaling == RopeScaling::kYarn,
+                "GGUF has no words for this model's RoPE scaling; export a Hugging Face folder");
+  TEMPERA_CHECK(config.window == 0 || family.name == "gemma2",
+                "GGUF has no words for the attention window of this family; export a Hugging Face "
+                "folder");
+  ModelConfig copy = config;
+  auto fields = Fields::writer();
+  gguf_fields(family, fields, copy);
+  io::GgufMetadata metadata;
+  metadata.add("general.architecture", std::string(family.gguf));
+  for (const auto& [key, value] : fields.json().items())
+    metadata.add(std::string(family.gguf) + "." + key, to_value(value));
+  return metadata;
+}
+
+std::vector<Rule> gguf_rules(const Family& family) {
+  const std::string block = "blk.{}.";
+  const bool joint = is_joint(family);
+  const bool gated = !joint;
+  const Layout turned = turns_neighbours(family) ? Layout::kRotaryPairs : Layout::kSame;
+  // Norms of what is added stand under other names than those in front.
+  const bool output_norm = family.name == "olmo2";
+  std::vector<Rule> rules = {{"embedding.weight", {{"token_embd.weight"}}},
+                             {"positions.weight", {{"position_embd.weight"}}},
+                             {"head.weight", {{"output.weight"}}},
+                             {"layers.{}.attention.q_norm", {{block + "attn_q_norm.weight"}}},
+                             {"layers.{}.attention.k_norm", {{block + "attn_k_norm.weight"}}}};
+  for (const std::string what : {"weight", "bias"}) {
+    const auto add = [&](const std::string& ours, const std::string& theirs) {
+      rules.push_back({"layers.{}." + ours + "." + what, {{block + theirs + "." + what}}});
+    };
+    if (joint) {
+      add("attention.qkv", "attn_qkv");
+    } else {
+      rules.push_back({"layers.{}.attention.qkv." + what,
+                       {{block + "attn_q." + what, turned},
+                        {block + "attn_k." + what, turned},
+                        {block + "attn_v." + what}}});
+    }
+    add("attention.out", "attn_output");
+    if (gated) {
+      rules.push_back(
+          {"layers.{}.mlp.in." + what, {{block + "ffn_gate." + what}, {block + "ffn_up." + what}}});
+    } else {
+      add("mlp.in", "ffn_up");
+    }
+    add("mlp.out", "ffn_down");
+    add("attention_norm", output_norm ? "post_attention_norm" : "attn_norm");
+    add("mlp_norm", output_norm ? "post_ffw_norm" : "ffn_norm");
+    add("attention_output_norm", "post_attention_norm");
+    add("mlp_output_norm", "post_ffw_norm");
+    rules.push_back({"norm." + what, {{"output_norm." + what}}});
+  }
+  return rules;
+}
+
+}  // namespace tempera::families
