@@ -64,19 +64,20 @@ uint64_t ggml_bytes(GgmlType type, std::span<const int64_t> shape, std::string_v
     TEMPERA_CHECK(size >= 0, what, ": a dimension of ", size, " in the shape ", shape_text(shape));
   TEMPERA_CHECK(static_cast<uint64_t>(columns) % info.block_elements == 0, what, ": rows of ",
                 columns, " elements; ", info.name, " needs a multiple of ", info.block_elements);
-  uint64_t bytes = static_cast<uint64_t>(columns) / info.block_elements;
-  bool fits = !__builtin_mul_overflow(bytes, info.block_bytes, &bytes);
-  // The number of elements has to fit as well, for that is what a reader multiplies first.
-  uint64_t elements = static_cast<uint64_t>(columns);
-  for (size_t i = 0; i + 1 < shape.size(); ++i) {
+  // Both the elements and the bytes have to fit, also before a dimension of zero comes in.
+  uint64_t elements = 1, bytes = info.block_bytes;
+  bool fits = true, empty = false;
+  for (size_t i = 0; i < shape.size(); ++i) {
     const auto size = static_cast<uint64_t>(shape[i]);
-    fits = fits && !__builtin_mul_overflow(bytes, size, &bytes) &&
-           !__builtin_mul_overflow(elements, size, &elements);
+    const uint64_t blocks = i + 1 == shape.size() ? size / info.block_elements : size;
+    empty = empty || size == 0;
+    fits = fits && !__builtin_mul_overflow(elements, std::max<uint64_t>(size, 1), &elements) &&
+           !__builtin_mul_overflow(bytes, std::max<uint64_t>(blocks, 1), &bytes);
   }
   constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
   TEMPERA_CHECK(fits && bytes <= kMost && elements <= kMost, what, ": the size of the shape ",
                 shape_text(shape), " does not fit into 63 bits");
-  return bytes;
+  return empty ? 0 : bytes;
 }
 
 std::string shape_text(std::span<const int64_t> shape) {

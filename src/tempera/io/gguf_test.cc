@@ -176,6 +176,8 @@ TEST(GgufTest, RefusesSizesThatOverflow) {
       says(problem_of_tensors(
                tensor_entry("a", {1ULL << 33, 1ULL << 33, 1ULL << 33, 1ULL << 33}, 24, 0), 4),
            "does not fit"));
+  EXPECT_TRUE(says(problem_of_tensors(tensor_entry("a", {0, 1ULL << 33, 1ULL << 33}, 24, 0), 0),
+                   "the size of the shape [8589934592, 8589934592, 0] does not fit"));
   // Fewer bytes than elements: the number of elements overflows first.
   EXPECT_TRUE(says(problem_of_tensors(tensor_entry("a", {1ULL << 62, 2}, 12, 0), 4), "63 bits"));
   EXPECT_TRUE(says(problem_of_tensors(tensor_entry("a", {64}, 24, kHuge - 31), 4),
