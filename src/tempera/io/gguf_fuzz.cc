@@ -1,11 +1,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "tempera/base/error.h"
 #include "tempera/io/gguf.h"
+#include "tempera/io/gguf_blocks.h"
 
 namespace {
 
@@ -13,6 +16,21 @@ using tempera::io::GgufTensor;
 
 void require(bool condition) {
   if (!condition) std::abort();
+}
+
+// Every element of an accepted tensor can be read.
+template <class T>
+void read_elements(const GgufTensor& tensor) {
+  const int64_t rows = row_count(tensor), columns = column_count(tensor);
+  require(rows == 0 || columns <= std::numeric_limits<int64_t>::max() / rows);
+  std::vector<T> out(static_cast<size_t>(rows * columns));
+  try {
+    dequantize_rows(tensor, 0, rows, std::span<T>(out));
+  } catch (const tempera::Error&) {
+    constexpr std::string_view kReadable[] = {"F32",  "F16",  "BF16", "Q8_0", "Q4_0", "Q4_1",
+                                              "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"};
+    require(std::ranges::count(kReadable, info_of(tensor.type).name) == 0);
+  }
 }
 
 // What was accepted lies inside the file, and survives being written and read again.
@@ -23,6 +41,8 @@ void check_accepted(std::span<const std::byte> file, const tempera::io::GgufCont
             (tensor.bytes.data() >= file.data() &&
              tensor.bytes.data() + tensor.bytes.size() <= file.data() + file.size()));
     total += tensor.bytes.size();
+    read_elements<float>(tensor);
+    read_elements<uint16_t>(tensor);
   }
   require(total <= file.size());
   const uint64_t alignment =
