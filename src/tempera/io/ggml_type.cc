@@ -64,14 +64,14 @@ uint64_t ggml_bytes(GgmlType type, std::span<const int64_t> shape, std::string_v
     TEMPERA_CHECK(size >= 0, what, ": a dimension of ", size, " in the shape ", shape_text(shape));
   TEMPERA_CHECK(static_cast<uint64_t>(columns) % info.block_elements == 0, what, ": rows of ",
                 columns, " elements; ", info.name, " needs a multiple of ", info.block_elements);
-  // Both the elements and the bytes have to fit, also before a dimension of zero comes in.
+  // Both the elements and the bytes have to fit; and the rows, where a dimension is zero.
   uint64_t elements = 1, bytes = info.block_bytes;
   bool fits = true, empty = false;
   for (size_t i = 0; i < shape.size(); ++i) {
     const auto size = static_cast<uint64_t>(shape[i]);
     const uint64_t blocks = i + 1 == shape.size() ? size / info.block_elements : size;
     empty = empty || size == 0;
-    fits = fits && !__builtin_mul_overflow(elements, std::max<uint64_t>(size, 1), &elements) &&
+    fits = fits && !__builtin_mul_overflow(elements, size, &elements) &&
            !__builtin_mul_overflow(bytes, std::max<uint64_t>(blocks, 1), &bytes);
   }
   constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();

@@ -18,17 +18,24 @@ float half_at(const uint8_t* bytes) {
   return float_of_half(bits);
 }
 
-struct F32 {
+// How many elements and bytes a block of a type has, and how its elements are found.
+template <GgmlType type>
+struct Block;
+
+template <>
+struct Block<GgmlType::kF32> {
   static constexpr size_t kBytes = 4, kElements = 1;
   static void convert(const uint8_t* in, float* out) { std::memcpy(out, in, kBytes); }
 };
 
-struct F16 {
+template <>
+struct Block<GgmlType::kF16> {
   static constexpr size_t kBytes = 2, kElements = 1;
   static void convert(const uint8_t* in, float* out) { *out = half_at(in); }
 };
 
-struct BF16 {
+template <>
+struct Block<GgmlType::kBF16> {
   static constexpr size_t kBytes = 2, kElements = 1;
   static void convert(const uint8_t* in, float* out) {
     uint16_t bits;
@@ -41,7 +48,8 @@ struct BF16 {
 // bits of elements i and i + 16.
 constexpr size_t kSmall = 32;
 
-struct Q8_0 {
+template <>
+struct Block<GgmlType::kQ8_0> {
   static constexpr size_t kBytes = 34, kElements = kSmall;
   static void convert(const uint8_t* __restrict in, float* __restrict out) {
     const float d = half_at(in);
@@ -50,7 +58,8 @@ struct Q8_0 {
   }
 };
 
-struct Q4_0 {
+template <>
+struct Block<GgmlType::kQ4_0> {
   static constexpr size_t kBytes = 18, kElements = kSmall;
   static void convert(const uint8_t* __restrict in, float* __restrict out) {
     const float d = half_at(in);
@@ -60,7 +69,8 @@ struct Q4_0 {
   }
 };
 
-struct Q4_1 {
+template <>
+struct Block<GgmlType::kQ4_1> {
   static constexpr size_t kBytes = 20, kElements = kSmall;
   static void convert(const uint8_t* __restrict in, float* __restrict out) {
     const float d = half_at(in), m = half_at(in + 2);
@@ -86,7 +96,8 @@ class FifthBits {
   uint32_t bits_;
 };
 
-struct Q5_0 {
+template <>
+struct Block<GgmlType::kQ5_0> {
   static constexpr size_t kBytes = 22, kElements = kSmall;
   static void convert(const uint8_t* __restrict in, float* __restrict out) {
     const float d = half_at(in);
@@ -98,7 +109,8 @@ struct Q5_0 {
   }
 };
 
-struct Q5_1 {
+template <>
+struct Block<GgmlType::kQ5_1> {
   static constexpr size_t kBytes = 24, kElements = kSmall;
   static void convert(const uint8_t* __restrict in, float* __restrict out) {
     const float d = half_at(in), m = half_at(in + 2);
@@ -130,7 +142,8 @@ struct GroupScales {
   std::array<float, 8> scale, minimum;
 };
 
-struct Q4_K {
+template <>
+struct Block<GgmlType::kQ4_K> {
   static constexpr size_t kBytes = 144, kElements = kLarge;
   static void convert(const uint8_t* __restrict in, float* __restrict out) {
     const GroupScales groups(in + 4, half_at(in), half_at(in + 2));
@@ -145,7 +158,8 @@ struct Q4_K {
   }
 };
 
-struct Q5_K {
+template <>
+struct Block<GgmlType::kQ5_K> {
   static constexpr size_t kBytes = 176, kElements = kLarge;
   static void convert(const uint8_t* __restrict in, float* __restrict out) {
     const GroupScales groups(in + 4, half_at(in), half_at(in + 2));
@@ -165,7 +179,8 @@ struct Q5_K {
   }
 };
 
-struct Q6_K {
+template <>
+struct Block<GgmlType::kQ6_K> {
   static constexpr size_t kBytes = 210, kElements = kLarge;
   static void convert(const uint8_t* __restrict in, float* __restrict out) {
     const uint8_t *low = in, *high = in + 128;
@@ -191,22 +206,22 @@ struct Q6_K {
   }
 };
 
-template <class Block>
+template <GgmlType type>
 void convert_blocks(const uint8_t* in, size_t count, float* out) {
   for (size_t i = 0; i < count; ++i)
-    Block::convert(in + i * Block::kBytes, out + i * Block::kElements);
+    Block<type>::convert(in + i * Block<type>::kBytes, out + i * Block<type>::kElements);
 }
 
 // Through a small buffer that stays in the fastest cache.
-template <class Block>
+template <GgmlType type>
 void convert_blocks(const uint8_t* in, size_t count, uint16_t* out) {
-  constexpr size_t kAtOnce = kLarge / Block::kElements;
+  constexpr size_t kAtOnce = kLarge / Block<type>::kElements;
   std::array<float, kLarge> buffer;
   for (size_t done = 0; done < count; done += kAtOnce) {
     const size_t now = std::min(kAtOnce, count - done);
-    convert_blocks<Block>(in + done * Block::kBytes, now, buffer.data());
-    uint16_t* to = out + done * Block::kElements;
-    for (size_t i = 0; i < now * Block::kElements; ++i) to[i] = bfloat16_of_float(buffer[i]);
+    convert_blocks<type>(in + done * Block<type>::kBytes, now, buffer.data());
+    uint16_t* to = out + done * Block<type>::kElements;
+    for (size_t i = 0; i < now * Block<type>::kElements; ++i) to[i] = bfloat16_of_float(buffer[i]);
   }
 }
 
@@ -214,27 +229,27 @@ template <class Out>
 void dispatch(GgmlType type, const std::string& name, const uint8_t* in, size_t count, Out* out) {
   switch (type) {
     case GgmlType::kF32:
-      return convert_blocks<F32>(in, count, out);
+      return convert_blocks<GgmlType::kF32>(in, count, out);
     case GgmlType::kF16:
-      return convert_blocks<F16>(in, count, out);
+      return convert_blocks<GgmlType::kF16>(in, count, out);
     case GgmlType::kBF16:
-      return convert_blocks<BF16>(in, count, out);
+      return convert_blocks<GgmlType::kBF16>(in, count, out);
     case GgmlType::kQ8_0:
-      return convert_blocks<Q8_0>(in, count, out);
+      return convert_blocks<GgmlType::kQ8_0>(in, count, out);
     case GgmlType::kQ4_0:
-      return convert_blocks<Q4_0>(in, count, out);
+      return convert_blocks<GgmlType::kQ4_0>(in, count, out);
     case GgmlType::kQ4_1:
-      return convert_blocks<Q4_1>(in, count, out);
+      return convert_blocks<GgmlType::kQ4_1>(in, count, out);
     case GgmlType::kQ5_0:
-      return convert_blocks<Q5_0>(in, count, out);
+      return convert_blocks<GgmlType::kQ5_0>(in, count, out);
     case GgmlType::kQ5_1:
-      return convert_blocks<Q5_1>(in, count, out);
+      return convert_blocks<GgmlType::kQ5_1>(in, count, out);
     case GgmlType::kQ4_K:
-      return convert_blocks<Q4_K>(in, count, out);
+      return convert_blocks<GgmlType::kQ4_K>(in, count, out);
     case GgmlType::kQ5_K:
-      return convert_blocks<Q5_K>(in, count, out);
+      return convert_blocks<GgmlType::kQ5_K>(in, count, out);
     case GgmlType::kQ6_K:
-      return convert_blocks<Q6_K>(in, count, out);
+      return convert_blocks<GgmlType::kQ6_K>(in, count, out);
     default:
       throw Error(
           concat("tensor \"", name, "\" has the type ", info_of(type).name,

@@ -171,7 +171,8 @@ TEST(GgufTest, RefusesSizesThatOverflow) {
                    "a dimension of 18446744073709551615, which no memory can hold"));
   EXPECT_TRUE(says(problem_of_tensors(tensor_entry("a", {1ULL << 62, 4}, 24, 0), 4),
                    "the size of the shape [4, 4611686018427387904] does not fit"));
-  EXPECT_TRUE(says(problem_of_tensors(tensor_entry("a", {1ULL << 62}, 0, 0), 4), "does not fit"));
+  for (const uint64_t size : {1ULL << 61, 1ULL << 62})
+    EXPECT_TRUE(says(problem_of_tensors(tensor_entry("a", {size}, 0, 0), 4), "does not fit"));
   EXPECT_TRUE(
       says(problem_of_tensors(
                tensor_entry("a", {1ULL << 33, 1ULL << 33, 1ULL << 33, 1ULL << 33}, 24, 0), 4),
