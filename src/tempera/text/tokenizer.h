@@ -11,11 +11,11 @@ namespace tempera::text {
 
 // The ids with a part of their own, where the tokenizer has them.
 struct SpecialTokens {
-  std::optional<int32_t> begin_of_text;
-  std::optional<int32_t> end_of_text;
-  std::optional<int32_t> pad;
-  std::optional<int32_t> mask;
-  std::optional<int32_t> unknown;
+  std::optional<int32_t> begin_of_text = {};
+  std::optional<int32_t> end_of_text = {};
+  std::optional<int32_t> pad = {};
+  std::optional<int32_t> mask = {};
+  std::optional<int32_t> unknown = {};
 };
 
 struct EncodeOptions {
