@@ -16,9 +16,9 @@
 #include "tempera/bench/table.h"
 #include "tempera/bench/timing.h"
 #include "tempera/config/common.h"
+#include "tempera/models/tensor_file.h"
 #include "tempera/nn/model.h"
 #include "tempera/train/optimizer.h"
-#include "tempera/train/tensor_file.h"
 
 namespace tempera::bench {
 namespace {
@@ -222,7 +222,7 @@ Report TrainBenchmark::run() const {
   }
   const TempFolder folder;
   const auto file = folder.path() / "start.safetensors";
-  train::write_tensors(file, training.weights_and_data());
+  models::write_tensors(file, training.weights_and_data());
   Progress progress("bench", 0, "steps");
   std::vector<std::unique_ptr<Peer>> peers;
   for (const auto& mode : peers_) {

@@ -11,7 +11,7 @@
 #include "tempera/base/files.h"
 #include "tempera/data/checksum.h"
 #include "tempera/io/json.h"
-#include "tempera/train/tensor_file.h"
+#include "tempera/models/tensor_file.h"
 
 namespace tempera::train {
 namespace {
@@ -57,8 +57,8 @@ Json describe_files(const fs::path& folder) {
 }
 
 void write_files(const fs::path& folder, const Checkpoint& checkpoint) {
-  write_tensors(folder / kModel, checkpoint.model);
-  write_tensors(folder / kOptimizer, checkpoint.optimizer);
+  models::write_tensors(folder / kModel, checkpoint.model);
+  models::write_tensors(folder / kOptimizer, checkpoint.optimizer);
   for (const auto& [name, text] : checkpoint.files) write_file(folder / name, text);
   Json state = checkpoint.state;
   state["format"] = kFormat;
@@ -127,8 +127,8 @@ Checkpoint read_checkpoint(const fs::path& folder) {
   for (const auto& [name, expected] : checkpoint.state.at("files").items())
     if (name != kModel && name != kOptimizer)
       checkpoint.files[name] = read_file(folder / name, kMostState);
-  checkpoint.model = read_tensors(folder / kModel);
-  checkpoint.optimizer = read_tensors(folder / kOptimizer);
+  checkpoint.model = models::read_tensors(folder / kModel);
+  checkpoint.optimizer = models::read_tensors(folder / kOptimizer);
   return checkpoint;
 }
 

@@ -222,12 +222,4 @@ void RunFolder::save(Checkpoint checkpoint, int64_t step, std::optional<int64_t>
   }
 }
 
-fs::path find_checkpoint(const fs::path& path) {
-  for (const fs::path& candidate : {path, path / "best", path / "last"})
-    if (fs::exists(candidate / "state.json")) return candidate;
-  throw Error(concat("'", path.string(),
-                     "' holds no checkpoint; expected the folder of a run, "
-                     "or of one checkpoint of it"));
-}
-
 }  // namespace tempera::train

@@ -79,8 +79,4 @@ class RunFolder {
   bool kept_ = false;
 };
 
-// The checkpoint inside what a user names: the folder of a checkpoint, or of a run (its best
-// checkpoint, else the newest).
-std::filesystem::path find_checkpoint(const std::filesystem::path& path);
-
 }  // namespace tempera::train

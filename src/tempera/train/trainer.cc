@@ -17,8 +17,8 @@
 #include "tempera/data/checksum.h"
 #include "tempera/data/random.h"
 #include "tempera/eval/held_out.h"
+#include "tempera/models/load.h"
 #include "tempera/train/divergence.h"
-#include "tempera/train/model_file.h"
 
 namespace tempera::train {
 namespace {
@@ -290,7 +290,7 @@ void Trainer::save() {
     best = position_.best->step;
     checkpoint.state["best"] = {{"step", *best}, {"loss", position_.best->loss}};
   }
-  checkpoint.files["config.json"] = model_config_json(model_->config(), tokenizer_);
+  checkpoint.files["config.json"] = models::model_config_json(model_->config(), tokenizer_);
   checkpoint.model = model_->state();
   checkpoint.optimizer = optimizer_->state();
   try {

@@ -15,8 +15,8 @@
 #include "tempera/config/settings.h"
 #include "tempera/data/testing.h"
 #include "tempera/data/text_dataset.h"
+#include "tempera/models/load.h"
 #include "tempera/train/data_source.h"
-#include "tempera/train/model_file.h"
 
 namespace tempera::train {
 namespace {
@@ -189,7 +189,7 @@ TEST_F(TrainerTest, TheModelOfARunIsReadBack) {
   Trainer trainer(few_steps(5), nn::make_model(config, 5), text_data(), {}, "bytes");
   trainer.attach(folder);
   trainer.run();
-  const LoadedModel loaded = load_model(temporary.path() / "run");
+  const models::LoadedModel loaded = models::load_model(temporary.path() / "run");
   EXPECT_EQ(loaded.tokenizer, "bytes");
   // The options of the method that had their defaults are written out.
   EXPECT_EQ(config::to_json(config::describe(loaded.model->config())),

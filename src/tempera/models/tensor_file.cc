@@ -1,4 +1,4 @@
-#include "tempera/train/tensor_file.h"
+#include "tempera/models/tensor_file.h"
 
 #include <torch/torch.h>
 
@@ -10,14 +10,21 @@
 #include "tempera/base/error.h"
 #include "tempera/io/safetensors.h"
 
-namespace tempera::train {
+namespace tempera::models {
 namespace {
 
-constexpr std::pair<io::DType, at::ScalarType> kTypes[] = {
-    {io::DType::kF32, at::kFloat},     {io::DType::kF64, at::kDouble},
-    {io::DType::kBF16, at::kBFloat16}, {io::DType::kF16, at::kHalf},
-    {io::DType::kI64, at::kLong},      {io::DType::kI32, at::kInt},
-    {io::DType::kU8, at::kByte},       {io::DType::kBool, at::kBool}};
+constexpr std::pair<io::DType, at::ScalarType> kTypes[] = {{io::DType::kF32, at::kFloat},
+                                                           {io::DType::kF64, at::kDouble},
+                                                           {io::DType::kBF16, at::kBFloat16},
+                                                           {io::DType::kF16, at::kHalf},
+                                                           {io::DType::kI64, at::kLong},
+                                                           {io::DType::kI32, at::kInt},
+                                                           {io::DType::kU8, at::kByte},
+                                                           {io::DType::kBool, at::kBool},
+                                                           {io::DType::kI8, at::kChar},
+                                                           {io::DType::kI16, at::kShort},
+                                                           {io::DType::kF8E4M3, at::kFloat8_e4m3fn},
+                                                           {io::DType::kF8E5M2, at::kFloat8_e5m2}};
 
 io::DType stored_type(const std::string& name, at::ScalarType type) {
   for (const auto& [stored, torch_type] : kTypes)
@@ -26,14 +33,14 @@ io::DType stored_type(const std::string& name, at::ScalarType type) {
                      ", which a checkpoint cannot hold"));
 }
 
-at::ScalarType torch_type(const io::TensorView& view, const std::filesystem::path& path) {
+}  // namespace
+
+at::ScalarType torch_type(const io::TensorView& view) {
   for (const auto& [stored, type] : kTypes)
     if (stored == view.dtype) return type;
-  throw Error(concat(path.string(), ": the tensor '", view.name, "' has the type ",
-                     io::dtype_name(view.dtype), ", which no checkpoint has"));
+  throw Error(concat("the tensor '", view.name, "' has the type ", io::dtype_name(view.dtype),
+                     ", which no model has"));
 }
-
-}  // namespace
 
 void write_tensors(const std::filesystem::path& path, const nn::StateMap& tensors) {
   std::vector<at::Tensor> held;  // keeps the bytes alive
@@ -54,7 +61,7 @@ nn::StateMap read_tensors(const std::filesystem::path& path) {
   const io::Safetensors file(path);
   nn::StateMap tensors;
   for (const io::TensorView& view : file.tensors()) {
-    at::Tensor tensor = at::empty(view.shape, torch_type(view, path));
+    at::Tensor tensor = at::empty(view.shape, torch_type(view));
     if (!view.bytes.empty())
       std::memcpy(tensor.mutable_data_ptr(), view.bytes.data(), view.bytes.size());
     tensors.emplace(view.name, std::move(tensor));
@@ -62,4 +69,4 @@ nn::StateMap read_tensors(const std::filesystem::path& path) {
   return tensors;
 }
 
-}  // namespace tempera::train
+}  // namespace tempera::models

@@ -3,12 +3,15 @@
 #include <filesystem>
 #include <string>
 
+#include "tempera/io/safetensors.h"
 #include "tempera/nn/model.h"
 
-namespace tempera::train {
+namespace tempera::models {
 
 // Tensors to and from .safetensors files, with their bits unchanged.
 void write_tensors(const std::filesystem::path& path, const nn::StateMap& tensors);
 nn::StateMap read_tensors(const std::filesystem::path& path);
+// What it is in torch. Throws where torch has no such type.
+torch::ScalarType torch_type(const io::TensorView& view);
 
-}  // namespace tempera::train
+}  // namespace tempera::models

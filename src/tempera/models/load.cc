@@ -1,0 +1,130 @@
+#include "tempera/models/load.h"
+
+#include <torch/torch.h>
+
+#include "tempera/base/error.h"
+#include "tempera/base/files.h"
+#include "tempera/base/version.h"
+#include "tempera/config/settings.h"
+#include "tempera/families/gguf.h"
+#include "tempera/io/json.h"
+#include "tempera/models/tensor_file.h"
+#include "tempera/models/weights.h"
+#include "tempera/temperature/registry.h"
+
+namespace tempera::models {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr uint64_t kMostConfig = 16U << 20;
+
+std::shared_ptr<nn::Model> empty_model(nn::ModelConfig config, const LoadOptions& options) {
+  if (options.temperature) config.temperature = retrofitted(*options.temperature);
+  auto model = nn::make_empty_model(config);
+  if (options.dtype != torch::kFloat32) {
+    for (const auto& parameter : model->parameter_list())
+      if (parameter.kind != nn::ParameterKind::kTemperature)
+        parameter.tensor.set_data(parameter.tensor.to(options.dtype));
+    model->set_compute_type(options.dtype);
+  }
+  model->eval();
+  return model;
+}
+
+LoadedModel load_gguf(const fs::path& path, const LoadOptions& options) {
+  const io::Gguf file(path);
+  const auto& family = families::gguf_family(file, path.string());
+  LoadedModel loaded{.model = empty_model(families::gguf_config(file, path.string()), options),
+                     .path = path,
+                     .family = std::string(family.name)};
+  load_weights(*loaded.model, families::gguf_rules(family), *source_of(file), "");
+  return loaded;
+}
+
+LoadedModel load_own(const fs::path& folder, const Json& json, const LoadOptions& options) {
+  const std::string file = (folder / "config.json").string();
+  const Json& own = json["tempera"];
+  TEMPERA_CHECK(own.is_object() && own.contains("config"), file,
+                ": the object 'tempera' has no 'config'");
+  auto config = config::from_json<nn::ModelConfig>(own["config"], file);
+  LoadedModel loaded{.model = empty_model(config, options),
+                     .path = folder,
+                     .family = "tempera",
+                     .config = json,
+                     .tokenizer = own.value("tokenizer", "")};
+  auto state = read_tensors(folder / "model.safetensors");
+  if (options.temperature) {
+    std::erase_if(state, [](const auto& item) {
+      return item.first.find(".temperature.") != std::string::npos;
+    });
+    for (const auto& [name, tensor] : loaded.model->state())
+      if (name.find(".temperature.") != std::string::npos) state[name] = tensor;
+  }
+  loaded.model->load_state(state);
+  return loaded;
+}
+
+LoadedModel load_folder(const fs::path& folder, const LoadOptions& options) {
+  const fs::path file = folder / "config.json";
+  const Json json = io::parse_json(read_file(file, kMostConfig), file.string());
+  TEMPERA_CHECK(json.is_object(), file.string(), ": an object expected");
+  if (json.contains("tempera")) return load_own(folder, json, options);
+  TEMPERA_CHECK(json.contains("model_type") && json["model_type"].is_string(), file.string(),
+                ": the field model_type is missing");
+  const auto& family = families::find_family(json["model_type"].get<std::string>(), file.string());
+  const io::Safetensors weights(folder);
+  LoadedModel loaded{
+      .model = empty_model(families::read_config(family, json, file.string()), options),
+      .path = folder,
+      .family = std::string(family.name),
+      .config = json};
+  load_weights(*loaded.model, family.rules(), *source_of(weights), family.prefix);
+  return loaded;
+}
+
+}  // namespace
+
+fs::path find_model(const fs::path& path) {
+  if (path.extension() == ".gguf" && fs::is_regular_file(path)) return path;
+  for (const fs::path& candidate : {path, path / "best", path / "last"})
+    if (fs::exists(candidate / "config.json")) return candidate;
+  throw Error(concat("'", path.string(),
+                     "' is no model; expected a .gguf file, a folder with "
+                     "config.json and model.safetensors, or the folder of a training run"));
+}
+
+LoadedModel load_model(const fs::path& path, const LoadOptions& options) {
+  const fs::path found = find_model(path);
+  try {
+    return found.extension() == ".gguf" ? load_gguf(found, options) : load_folder(found, options);
+  } catch (const UsageError& error) {
+    throw Error(concat(found.string(), ": ", error.what()));
+  }
+}
+
+nn::TemperatureConfig retrofitted(const nn::TemperatureConfig& temperature) {
+  nn::TemperatureConfig full = temperature;
+  for (const auto& declared : method_declarations(temperature.method, Origin::kLoaded))
+    full.options.try_emplace(declared.name, declared.value);
+  return full;
+}
+
+std::string model_config_json(const nn::ModelConfig& config, const std::string& tokenizer) {
+  // No other program runs it without its temperature: the type is our own.
+  const Json json{{"model_type", "tempera"},
+                  {"vocab_size", config.vocabulary},
+                  {"hidden_size", config.width},
+                  {"num_hidden_layers", config.layers},
+                  {"num_attention_heads", config.heads},
+                  {"max_position_embeddings", config.context},
+                  {"torch_dtype", "float32"},
+                  {"tempera",
+                   {{"version", version()},
+                    {"tokenizer", tokenizer},
+                    {"config", config::to_json(config::describe(config))}}}};
+  return json.dump(2) + "\n";
+}
+
+}  // namespace tempera::models

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "tempera/nn/model.h"
+
+// MODEL of every verb: a .gguf file, or a folder with config.json and safetensors, ours or one of
+// transformers.
+namespace tempera::models {
+
+struct LoadOptions {
+  torch::ScalarType dtype = torch::kFloat32;  // of the weights and of the rows
+  // Given: the model gets this temperature, in place of the one it may have.
+  std::optional<nn::TemperatureConfig> temperature = {};
+};
+
+struct LoadedModel {
+  std::shared_ptr<nn::Model> model;  // in eval mode, on the CPU
+  std::filesystem::path path;        // of the file, or of the folder that holds the weights
+  std::string family = {};           // model_type; "tempera": our own
+  nlohmann::json config = {};        // config.json as it is; null for GGUF
+  std::string tokenizer = {};        // of our own models: its name
+};
+
+// Throws Error with the file's name where something in it is wrong. The folder of a training run
+// stands for its best checkpoint, else its last.
+LoadedModel load_model(const std::filesystem::path& path, const LoadOptions& options = {});
+
+// The folder that holds the weights of what a user names. Throws where there is none.
+std::filesystem::path find_model(const std::filesystem::path& path);
+
+// The same temperature with the defaults that a model trained without it wants, said outright.
+nn::TemperatureConfig retrofitted(const nn::TemperatureConfig& temperature);
+
+// config.json of our own models: the shape, the method, and the tokenizer's name (empty: none).
+std::string model_config_json(const nn::ModelConfig& config, const std::string& tokenizer);
+
+}  // namespace tempera::models

@@ -1,0 +1,102 @@
+// Runs a model on given tokens, for tests/families_test.py, which compares with transformers.
+//
+// model_tool run MODEL IN OUT     tokens (B, T), and where given
+//                                   targets -> loss, and its gradients by the file's names
+//                                   key_start (B) -> padded, and cached: a part of the rows at once
+//                                   and the others one by one
+//                                 -> logits
+// model_tool weights MODEL OUT    the weights by the file's names, from a folder
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tempera/base/error.h"
+#include "tempera/families/family.h"
+#include "tempera/models/load.h"
+#include "tempera/models/tensor_file.h"
+#include "tempera/models/weights.h"
+
+namespace {
+
+using namespace tempera;
+
+nn::Batch batch_of(const nn::StateMap& given) {
+  const auto find = [&](const char* name) {
+    const auto found = given.find(name);
+    return found == given.end() ? torch::Tensor() : found->second;
+  };
+  nn::Batch batch;
+  batch.tokens = find("tokens");
+  batch.targets = find("targets");
+  batch.key_start = find("key_start");
+  batch.key_end = find("key_end");
+  return batch;
+}
+
+torch::Tensor cached_logits(nn::Model& model, const nn::Batch& batch) {
+  const int64_t length = batch.tokens.size(1);
+  auto cache = model.make_cache(batch.tokens.size(0), length, batch.key_start);
+  const int64_t at_once = length / 2;
+  std::vector<torch::Tensor> logits = {
+      model.project(model.extend(batch.tokens.narrow(1, 0, at_once), cache))};
+  for (int64_t row = at_once; row < length; ++row)
+    logits.push_back(model.project(model.extend(batch.tokens.narrow(1, row, 1), cache)));
+  return torch::cat(logits, 1);
+}
+
+nn::StateMap by_file_names(const models::LoadedModel& loaded, const nn::StateMap& state) {
+  const auto& family = families::find_family(loaded.family, "");
+  return models::file_tensors(loaded.model->config(), state, family.rules());
+}
+
+// What the file holds of a gain may be the gain less 1; that does not show in a gradient.
+nn::StateMap gradients(const models::LoadedModel& loaded, const nn::Batch& batch) {
+  const auto loss = loaded.model->loss(batch);
+  loss.backward();
+  nn::StateMap found, zeros;
+  for (const auto& parameter : loaded.model->parameter_list()) {
+    found[parameter.name] = parameter.tensor.grad();
+    zeros[parameter.name] = torch::zeros_like(parameter.tensor);
+  }
+  found = by_file_names(loaded, found);
+  for (const auto& [name, shift] : by_file_names(loaded, zeros)) found[name] = found[name] - shift;
+  found["loss"] = loss.detach();
+  return found;
+}
+
+nn::StateMap run_all(const models::LoadedModel& loaded, nn::Batch batch) {
+  nn::StateMap out;
+  const auto start = std::exchange(batch.key_start, {});
+  if (batch.targets.defined()) out = gradients(loaded, batch);
+  const torch::NoGradGuard no_grad;
+  out["logits"] = loaded.model->logits(batch);
+  if (!start.defined()) return out;
+  batch.key_start = start;
+  out["padded"] = loaded.model->logits(batch);
+  out["cached"] = cached_logits(*loaded.model, batch);
+  return out;
+}
+
+int run(const std::vector<std::string>& arguments) {
+  const auto loaded = models::load_model(arguments.at(1));
+  models::write_tensors(arguments.back(),
+                        arguments.at(0) == "weights"
+                            ? by_file_names(loaded, loaded.model->state())
+                            : run_all(loaded, batch_of(models::read_tensors(arguments.at(2)))));
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << "\n";
+    return EXIT_FAILURE;
+  }
+}

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tempera/io/gguf.h"
+#include "tempera/io/safetensors.h"
+
+namespace tempera::models {
+
+// The tensors of a file or folder, by name.
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+  virtual std::vector<std::string> names() const = 0;
+  virtual bool has(const std::string& name) const = 0;
+  virtual std::vector<int64_t> shape(const std::string& name) const = 0;
+  // The values, of the file's own type or float32; may point into the file. On the CPU.
+  virtual torch::Tensor read(const std::string& name) const = 0;
+};
+
+// Both keep a reference to the file.
+std::unique_ptr<TensorSource> source_of(const io::Safetensors& file);
+std::unique_ptr<TensorSource> source_of(const io::Gguf& file);
+
+// A tensor of a file; points into it where the bytes are aligned.
+torch::Tensor tensor_of(const io::TensorView& view);
+
+}  // namespace tempera::models

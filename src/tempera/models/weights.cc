@@ -1,0 +1,201 @@
+#include "tempera/models/weights.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tempera/base/error.h"
+
+namespace tempera::models {
+namespace {
+
+using families::Layout;
+using families::Part;
+using families::Rule;
+
+// Buffers that older programs wrote beside the weights.
+constexpr std::string_view kBuffers[] = {".attn.bias", ".attn.masked_bias", ".attention.bias",
+                                         ".attention.masked_bias", ".rotary_emb.inv_freq"};
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < std::min<size_t>(names.size(), 5); ++i)
+    text += (i > 0 ? ", " : "") + names[i];
+  return names.size() > 5 ? text + concat(" and ", names.size() - 5, " more") : text;
+}
+
+// "layers.3.mlp.in.weight" -> ("layers.{}.mlp.in.weight", 3).
+std::pair<std::string, int64_t> pattern_of(const std::string& name) {
+  constexpr std::string_view kLayers = "layers.";
+  if (!name.starts_with(kLayers)) return {name, 0};
+  const size_t end = name.find('.', kLayers.size());
+  return {std::string(kLayers) + "{}" + name.substr(end),
+          std::stoll(name.substr(kLayers.size(), end - kLayers.size()))};
+}
+
+bool is_temperature(const std::string& name) {
+  return name.find(".temperature.") != std::string::npos;
+}
+
+// The rows of our tensor that each part of a rule gives.
+std::vector<int64_t> part_rows(const nn::ModelConfig& config, const Rule& rule, int64_t rows) {
+  const auto count = rule.parts.size();
+  if (count == 1) return {rows};
+  if (count == 2) return {rows / 2, rows / 2};
+  const int64_t size = config.size_of_head();
+  return {config.heads * size, config.kv_head_count() * size, config.kv_head_count() * size};
+}
+
+// (a, b, rest) -> (b, a, rest) over the first dimension of a * b * rest rows.
+torch::Tensor swapped(const torch::Tensor& x, int64_t a, int64_t b) {
+  return x.unflatten(0, {a, b, -1}).transpose(0, 1).flatten(0, 2);
+}
+
+// Columns that rotate together, side by side or half a head apart; head by head.
+torch::Tensor paired(const torch::Tensor& x, int64_t head_size, int64_t first, int64_t second) {
+  return x.unflatten(0, {x.size(0) / head_size, first, second}).transpose(1, 2).flatten(0, 2);
+}
+
+torch::Tensor ours_of(const torch::Tensor& theirs, Layout layout, const nn::ModelConfig& config) {
+  const int64_t half = config.size_of_head() / 2;
+  switch (layout) {
+    case Layout::kSame:
+      return theirs;
+    case Layout::kTransposed:
+      return theirs.t();
+    case Layout::kByHead:
+      return swapped(theirs, config.heads, 3);
+    case Layout::kMinusOne:
+      return theirs.to(torch::kFloat32) + 1;
+    case Layout::kRotaryPairs:
+      return paired(theirs, 2 * half, half, 2);
+  }
+  TORCH_INTERNAL_ASSERT(false, "a layout without a case");
+}
+
+torch::Tensor theirs_of(const torch::Tensor& ours, Layout layout, const nn::ModelConfig& config) {
+  const int64_t half = config.size_of_head() / 2;
+  switch (layout) {
+    case Layout::kSame:
+      return ours;
+    case Layout::kTransposed:
+      return ours.t();
+    case Layout::kByHead:
+      return swapped(ours, 3, config.heads);
+    case Layout::kMinusOne:
+      return ours.to(torch::kFloat32) - 1;
+    case Layout::kRotaryPairs:
+      return paired(ours, 2 * half, 2, half);
+  }
+  TORCH_INTERNAL_ASSERT(false, "a layout without a case");
+}
+
+std::vector<int64_t> theirs_shape(const torch::Tensor& ours, int64_t rows, Layout layout) {
+  std::vector<int64_t> shape = ours.sizes().vec();
+  shape[0] = rows;
+  if (layout == Layout::kTransposed) std::ranges::reverse(shape);
+  return shape;
+}
+
+const Rule& rule_for(const std::vector<Rule>& rules, const std::string& name) {
+  const std::string pattern = pattern_of(name).first;
+  for (const Rule& rule : rules)
+    if (rule.ours == pattern) return rule;
+  throw Error(concat("the family has no place for the tensor ", name));
+}
+
+class Loader {
+ public:
+  Loader(nn::Model& model, const std::vector<Rule>& rules, const TensorSource& source,
+         std::string_view prefix)
+      : model_(model), rules_(rules), source_(source), prefix_(prefix) {
+    for (const std::string& name : source.names()) left_.insert(name);
+  }
+
+  void run() {
+    for (const auto& [name, tensor] : model_.state())
+      if (!is_temperature(name)) load(name, tensor);
+    TEMPERA_CHECK(missing_.empty(), "the weights lack ", listed(missing_));
+    // A tied model's file may hold the output matrix too.
+    if (model_.config().tied_embeddings) take(rule_for(rules_, "head.weight").parts[0].name);
+    std::vector<std::string> extra;
+    for (const std::string& name : left_)
+      if (std::ranges::none_of(kBuffers, [&](std::string_view end) { return name.ends_with(end); }))
+        extra.push_back(name);
+    TEMPERA_CHECK(extra.empty(), "the weights have ", listed(extra),
+                  ", which the model that the configuration describes has not");
+  }
+
+ private:
+  // The name under which the file has it; empty: it has not.
+  std::string take(const std::string& name) {
+    std::string found;
+    if (source_.has(name)) found = name;
+    if (found.empty() && !prefix_.empty() && name.starts_with(prefix_) &&
+        source_.has(name.substr(prefix_.size())))
+      found = name.substr(prefix_.size());
+    left_.erase(found);
+    return found;
+  }
+
+  void load(const std::string& name, const torch::Tensor& tensor) {
+    const Rule& rule = rule_for(rules_, name);
+    const auto rows = part_rows(model_.config(), rule, tensor.size(0));
+    int64_t first = 0;
+    for (size_t i = 0; i < rule.parts.size(); ++i) {
+      const std::string wanted = families::at_layer(rule.parts[i].name, pattern_of(name).second);
+      const std::string found = take(wanted);
+      if (found.empty()) {
+        missing_.push_back(wanted);
+      } else {
+        const auto shape = theirs_shape(tensor, rows[i], rule.parts[i].layout);
+        TEMPERA_CHECK(source_.shape(found) == shape, found, ": shape ",
+                      io::shape_text(source_.shape(found)), " given, ", io::shape_text(shape),
+                      " expected");
+        tensor.narrow(0, first, rows[i])
+            .copy_(ours_of(source_.read(found), rule.parts[i].layout, model_.config()));
+      }
+      first += rows[i];
+    }
+  }
+
+  nn::Model& model_;
+  const std::vector<Rule>& rules_;
+  const TensorSource& source_;
+  std::string_view prefix_;
+  std::set<std::string> left_;
+  std::vector<std::string> missing_;
+};
+
+}  // namespace
+
+void load_weights(nn::Model& model, const std::vector<Rule>& rules, const TensorSource& source,
+                  std::string_view prefix) {
+  const torch::NoGradGuard no_grad;
+  Loader(model, rules, source, prefix).run();
+}
+
+nn::StateMap file_tensors(const nn::ModelConfig& config, const nn::StateMap& state,
+                          const std::vector<Rule>& rules) {
+  const torch::NoGradGuard no_grad;
+  nn::StateMap tensors;
+  for (const auto& [name, tensor] : state) {
+    if (is_temperature(name)) continue;
+    const Rule& rule = rule_for(rules, name);
+    const auto rows = part_rows(config, rule, tensor.size(0));
+    int64_t first = 0;
+    for (size_t i = 0; i < rule.parts.size(); ++i) {
+      const Part& part = rule.parts[i];
+      tensors[families::at_layer(part.name, pattern_of(name).second)] =
+          theirs_of(tensor.narrow(0, first, rows[i]), part.layout, config)
+              .to(tensor.scalar_type())
+              .contiguous();
+      first += rows[i];
+    }
+  }
+  return tensors;
+}
+
+}  // namespace tempera::models

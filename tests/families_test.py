@@ -1,0 +1,170 @@
+"""Every family against transformers: random tiny models; logits, gradients, padding, cache, files that do not fit."""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BUILD = pathlib.Path(os.environ.get("TEMPERA_BUILD", ROOT / "build" / "release"))
+TOOL = BUILD / "src" / "tempera" / "models" / "model_tool"
+
+pytestmark = pytest.mark.skipif(not TOOL.exists(), reason=f"{TOOL} is not built (cmake --build build/release --target tests)")
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+SHAPE = dict(vocab_size=96, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=96,
+             max_position_embeddings=64, bos_token_id=1, eos_token_id=2)
+GROUPED = dict(SHAPE, num_key_value_heads=2)
+GPT2 = dict(vocab_size=96, n_embd=64, n_layer=3, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2)
+LENGTH = 40
+
+
+def rope(kind, **more):
+    return dict(GROUPED, rope_parameters=dict(rope_type=kind, rope_theta=10000.0, **more))
+
+
+CASES = {
+    "gpt2": ("GPT2", GPT2),
+    "gpt2-inner-untied": ("GPT2", dict(GPT2, n_inner=80, activation_function="gelu", tie_word_embeddings=False)),
+    "neox": ("GPTNeoX", dict(SHAPE, rotary_pct=0.25)),
+    "neox-sequential": ("GPTNeoX", dict(SHAPE, rotary_pct=1.0, use_parallel_residual=False, hidden_act="gelu_new")),
+    "neox-no-bias": ("GPTNeoX", dict(SHAPE, rotary_pct=0.5, attention_bias=False)),
+    "llama": ("Llama", dict(GROUPED, tie_word_embeddings=True)),
+    "llama-untied-biases": ("Llama", dict(SHAPE, tie_word_embeddings=False, attention_bias=True, mlp_bias=True)),
+    "llama-head-size": ("Llama", dict(GROUPED, head_dim=24)),
+    "llama-linear": ("Llama", rope("linear", factor=4.0)),
+    "llama-dynamic": ("Llama", dict(rope("dynamic", factor=2.0), max_position_embeddings=16)),
+    "llama-yarn": ("Llama", rope("yarn", factor=4.0, original_max_position_embeddings=16)),
+    "llama-yarn-scaled": ("Llama", rope("yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=16.0,
+                                        beta_slow=2.0, attention_factor=1.3, truncate=False)),
+    "llama-llama3": ("Llama", rope("llama3", factor=8.0, original_max_position_embeddings=16, low_freq_factor=1.0,
+                                   high_freq_factor=4.0)),
+    "mistral": ("Mistral", dict(GROUPED, sliding_window=None)),
+    "mistral-window": ("Mistral", dict(GROUPED, sliding_window=7)),
+    "qwen2": ("Qwen2", GROUPED),
+    "qwen2-window": ("Qwen2", dict(GROUPED, use_sliding_window=True, sliding_window=5, max_window_layers=1)),
+    "qwen3": ("Qwen3", dict(GROUPED, head_dim=32, tie_word_embeddings=True)),
+    "granite": ("Granite", dict(GROUPED, embedding_multiplier=3.0, attention_multiplier=0.1, residual_multiplier=0.7,
+                                logits_scaling=2.0)),
+    "gemma2": ("Gemma2", dict(GROUPED, head_dim=16, sliding_window=6, query_pre_attn_scalar=24,
+                              attn_logit_softcapping=2.0, final_logit_softcapping=1.0)),
+    "olmo2": ("Olmo2", GROUPED),
+}
+
+
+def make(name, folder, **how):
+    family, values = CASES[name]
+    torch.manual_seed(3)
+    config = getattr(transformers, family + "Config")(**values)
+    # eager: the only one of its attentions that has a cap, and the plainest of all
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # every part must show in the logits, the gains and biases too
+            parameter.normal_(0, 0.2 if parameter.dim() > 1 else 0.5)
+            if parameter.dim() == 1:
+                parameter.add_(1)
+    model.save_pretrained(folder, **how)
+    return model
+
+
+def tokens(batch=2, length=LENGTH):
+    return torch.randint(3, 96, (batch, length), generator=torch.Generator().manual_seed(5))
+
+
+def run(model, out, **tensors):
+    save_file(tensors, out.with_suffix(".in"))
+    done = subprocess.run([TOOL, "run", model, out.with_suffix(".in"), out], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return load_file(out)
+
+
+def expect_close(ours, theirs, what, tolerance=1e-4):
+    error = (ours - theirs).abs().max().item()
+    assert error <= tolerance * theirs.abs().max().item(), f"{what}: {error} beside {theirs.abs().max().item()}"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_gradients_padding_and_cache_equal_those_of_transformers(name, tmp_path):
+    model = make(name, tmp_path / "model")
+    ids = tokens()
+    targets = torch.roll(ids, -1, 1)
+    start = torch.tensor([0, 9])
+    found = run(tmp_path / "model", tmp_path / "out", tokens=ids, targets=targets, key_start=start)
+
+    logits = model(ids).logits
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    loss.backward()
+    expect_close(found.pop("logits"), logits, "logits")
+    expect_close(found.pop("loss"), loss.detach(), "loss")
+
+    mask = (torch.arange(LENGTH)[None] >= start[:, None]).long()
+    positions = (mask.cumsum(1) - 1).clamp_min(0)
+    with torch.no_grad():
+        padded = model(ids, attention_mask=mask, position_ids=positions).logits * mask[..., None]
+    expect_close(found.pop("padded") * mask[..., None], padded, "padded")
+    cached = found.pop("cached")
+    if name != "llama-dynamic":  # angles that depend on the length are not those of the rows in the cache
+        expect_close(cached * mask[..., None], padded, "cached")
+
+    theirs = {key: value.grad for key, value in model.named_parameters()}
+    if name.startswith("neox"):  # the files keep a name that the module has given up
+        theirs["embed_out.weight"] = theirs.pop("lm_head.weight")
+    assert found.keys() == theirs.keys()
+    for key, gradient in theirs.items():
+        expect_close(found[key], gradient, key)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "neox", "llama", "gemma2"])
+def test_shards_and_missing_prefixes(name, tmp_path):
+    model = make(name, tmp_path / "whole")
+    make(name, tmp_path / "shards", max_shard_size="20KB")
+    assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 1
+    ids = tokens()
+    whole = run(tmp_path / "whole", tmp_path / "a", tokens=ids)["logits"]
+    assert torch.equal(run(tmp_path / "shards", tmp_path / "b", tokens=ids)["logits"], whole)
+    if name == "gpt2":
+        weights = {key.removeprefix("transformer."): value.clone() for key, value in model.state_dict().items()
+                   if key != "lm_head.weight"}
+        weights["h.0.attn.bias"] = torch.ones(1, 1, 64, 64)
+        save_file(weights, tmp_path / "whole" / "model.safetensors")
+        assert torch.equal(run(tmp_path / "whole", tmp_path / "c", tokens=ids)["logits"], whole)
+
+
+def fails(folder, tmp_path):
+    save_file({"tokens": tokens()}, tmp_path / "x.in")
+    done = subprocess.run([TOOL, "run", folder, tmp_path / "x.in", tmp_path / "x"], capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 1, "this model should have been refused"
+    return done.stderr
+
+
+def test_what_does_not_fit_is_refused_by_name(tmp_path):
+    folder = tmp_path / "model"
+    make("llama", folder)
+    weights = load_file(folder / "model.safetensors")
+
+    def written(change):
+        changed = dict(weights)
+        change(changed)
+        save_file(changed, folder / "model.safetensors")
+        return fails(folder, tmp_path)
+
+    assert "model.layers.1.self_attn.k_proj.weight" in written(lambda w: w.pop("model.layers.1.self_attn.k_proj.weight"))
+    assert "model.layers.0.extra" in written(lambda w: w.update({"model.layers.0.extra": torch.ones(3)}))
+    text = written(lambda w: w.update({"model.norm.weight": torch.ones(63)}))
+    assert "[63]" in text and "[64]" in text and "model.norm.weight" in text
+    save_file(weights, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(dict(config, attention_chunk_size=8)))
+    assert "attention_chunk_size" in fails(folder, tmp_path)
+    (folder / "config.json").write_text(json.dumps(dict(config, model_type="lama")))
+    assert "did you mean 'llama'" in fails(folder, tmp_path)
+    (folder / "config.json").write_text(json.dumps(config)[:-20])
+    assert "config.json" in fails(folder, tmp_path)
