@@ -62,6 +62,20 @@ std::unique_ptr<Dataset> make_generator(std::string_view name, const GeneratorOp
   return entry.make(options, seed);
 }
 
+std::unique_ptr<Dataset> make_generator_of_size(std::string_view name, GeneratorOptions options,
+                                                int64_t size) {
+  // Held-out sets begin at the largest size of training.
+  for (const char* limit : {"train-max", "test-max"}) options[limit] = size;
+  const auto& declared = find_generator(name).options;
+  const auto least = std::ranges::find(declared, "train-min", &config::Declaration::name);
+  if (least != declared.end()) {
+    const auto& given = options.try_emplace("train-min", least->value).first->second;
+    if (std::holds_alternative<int64_t>(given))
+      options["train-min"] = std::min(std::get<int64_t>(given), size);
+  }
+  return make_generator(name, options, 0);
+}
+
 config::Declaration declare(std::string name, int64_t value, int64_t low, int64_t high,
                             std::string help) {
   return {.name = std::move(name),

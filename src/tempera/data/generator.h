@@ -43,6 +43,11 @@ const GeneratorEntry& find_generator(std::string_view name);
 std::unique_ptr<Dataset> make_generator(std::string_view name, const GeneratorOptions& given,
                                         uint64_t seed);
 
+// The same task with one held-out set, of 64 rows, of the given size: its rows begin with those
+// that the size has in a longer list of sets.
+std::unique_ptr<Dataset> make_generator_of_size(std::string_view name, GeneratorOptions options,
+                                                int64_t size);
+
 // The common part of the generators: who asks for rows, and which random stream each row gets.
 class Generator : public Dataset {
  public:

@@ -113,6 +113,18 @@ TEST_P(EveryGenerator, BadOptionsAreErrorsBeforeAnything) {
   EXPECT_NE(order.find("'train-max' is 64"), std::string::npos) << order;
 }
 
+TEST_P(EveryGenerator, AnySizeCanBeHeldOut) {
+  const auto data = make_generator(GetParam(), {}, 1);
+  const auto& second = data->held_out_sets()[1];
+  const auto same = make_generator_of_size(GetParam(), {}, second.size);
+  ASSERT_EQ(same->held_out_sets().size(), 1U);
+  EXPECT_EQ(same->held_out(0, 0, second.rows).tokens, data->held_out(1, 0, second.rows).tokens);
+  const auto small = make_generator_of_size(GetParam(), {}, 3);
+  EXPECT_EQ(small->held_out_sets()[0].size, 3);
+  EXPECT_LT(small->held_out_sets()[0].length, data->held_out_sets()[0].length);
+  EXPECT_THROW(make_generator_of_size(GetParam(), {}, 0), UsageError);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Data, EveryGenerator,
     [] {

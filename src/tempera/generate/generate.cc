@@ -67,8 +67,40 @@ torch::Tensor prefill(nn::Model& model, const torch::Tensor& tokens, nn::ModelCa
   return model.project(hidden.select(1, hidden.size(1) - 1));
 }
 
-Prompts run(nn::Model& model, const Prompts& prompts, const GenerateOptions& options,
-            const TokenCallback& on_token) {
+// Which tokens (B, V) each sequence has had, for the penalty on repetitions.
+class Seen {
+ public:
+  Seen(const Prompts& prompts, int64_t vocabulary, double penalty) : penalty_(penalty) {
+    if (penalty == 1) return;
+    seen_ = torch::zeros({static_cast<int64_t>(prompts.size()), vocabulary}, torch::kBool);
+    for (size_t b = 0; b < prompts.size(); ++b)
+      seen_[static_cast<int64_t>(b)].index_fill_(0, torch::tensor(prompts[b], torch::kInt64), true);
+  }
+  void add(const torch::Tensor& tokens) {
+    if (seen_.defined()) seen_.scatter_(1, tokens.unsqueeze(1), true);
+  }
+  // Scores of seen tokens over the penalty, or times it where they are negative.
+  torch::Tensor apply(const torch::Tensor& logits) const {
+    if (!seen_.defined()) return logits;
+    const auto lowered = torch::where(logits > 0, logits / penalty_, logits * penalty_);
+    return torch::where(seen_.to(logits.device()), lowered, logits);
+  }
+
+ private:
+  double penalty_;
+  torch::Tensor seen_;
+};
+
+}  // namespace
+
+std::vector<int64_t> Answer::ids() const {
+  std::vector<int64_t> list;
+  for (const Token& token : tokens) list.push_back(token.id);
+  return list;
+}
+
+std::vector<Answer> generate(nn::Model& model, const Prompts& prompts,
+                             const GenerateOptions& options, const TokenCallback& on_token) {
   check(model, prompts, options);
   const torch::NoGradGuard no_grad;
   const auto device = model.output_weight().device();
@@ -76,37 +108,33 @@ Prompts run(nn::Model& model, const Prompts& prompts, const GenerateOptions& opt
   const int64_t length = padded.tokens.size(1);
   int64_t room = options.max_tokens;
   if (model.config().max_length() > 0) room = std::min(room, model.config().max_length() - length);
-  Prompts answers(prompts.size());
+  std::vector<Answer> answers(prompts.size());
   if (room == 0) return answers;
   auto cache = model.make_cache(static_cast<int64_t>(prompts.size()), length + room,
                                 padded.start.defined() ? padded.start.to(device) : padded.start);
   Sampler sampler(options.sampler);
+  Seen seen(prompts, model.config().vocabulary, options.sampler.repetition_penalty);
   auto logits = prefill(model, padded.tokens.to(device), cache);
-  std::vector<bool> done(prompts.size(), false);
   for (int64_t step = 0; step < room; ++step) {
-    const auto tokens = sampler.sample(logits).to(torch::kCPU);
+    const auto tokens = sampler.sample(seen.apply(logits)).to(torch::kCPU);
+    const auto chances = logits.to(torch::kCPU, torch::kFloat32)
+                             .log_softmax(1)
+                             .gather(1, tokens.unsqueeze(1))
+                             .squeeze(1);
     for (size_t b = 0; b < prompts.size(); ++b) {
-      const int64_t token = tokens[static_cast<int64_t>(b)].item<int64_t>();
-      done[b] = done[b] || std::ranges::count(options.stop_tokens, token) > 0;
-      if (done[b]) continue;
-      answers[b].push_back(token);
-      if (on_token && !on_token(token)) done[b] = true;
+      const auto row = static_cast<int64_t>(b);
+      const Token token{tokens[row].item<int64_t>(), chances[row].item<double>()};
+      Answer& answer = answers[b];
+      answer.stopped = answer.stopped || std::ranges::count(options.stop_tokens, token.id) > 0;
+      if (answer.stopped) continue;
+      answer.tokens.push_back(token);
+      if (on_token && !on_token(b, token)) answer.stopped = true;
     }
-    if (std::ranges::all_of(done, [](bool end) { return end; }) || step + 1 == room) break;
+    if (std::ranges::all_of(answers, &Answer::stopped) || step + 1 == room) break;
+    seen.add(tokens);
     logits = model.project(model.extend(tokens.to(device).unsqueeze(1), cache).squeeze(1));
   }
   return answers;
-}
-
-}  // namespace
-
-std::vector<int64_t> generate(nn::Model& model, const std::vector<int64_t>& prompt,
-                              const GenerateOptions& options, const TokenCallback& on_token) {
-  return run(model, {prompt}, options, on_token).front();
-}
-
-Prompts generate_batch(nn::Model& model, const Prompts& prompts, const GenerateOptions& options) {
-  return run(model, prompts, options, {});
 }
 
 }  // namespace tempera::generate

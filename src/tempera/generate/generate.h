@@ -15,17 +15,25 @@ struct GenerateOptions {
   SamplerOptions sampler;
 };
 
-// Called with each new token; false ends the answer behind it.
-using TokenCallback = std::function<bool(int64_t token)>;
+struct Token {
+  int64_t id = 0;
+  // What the model itself gave it: without the sampler's temperature, cuts and penalty.
+  double log_probability = 0;
+};
 
-// The new tokens that follow the prompt. The model must be in eval mode. An answer also ends where
-// the model's longest sequence does.
-std::vector<int64_t> generate(nn::Model& model, const std::vector<int64_t>& prompt,
-                              const GenerateOptions& options, const TokenCallback& on_token = {});
+struct Answer {
+  std::vector<Token> tokens;
+  bool stopped = false;  // by a stop token or the callback; otherwise there was no more room
 
-// The same for several prompts at once, which are padded in front to the longest.
-std::vector<std::vector<int64_t>> generate_batch(nn::Model& model,
-                                                 const std::vector<std::vector<int64_t>>& prompts,
-                                                 const GenerateOptions& options);
+  std::vector<int64_t> ids() const;
+};
+
+// Called with each new token of each prompt; false ends that answer behind it.
+using TokenCallback = std::function<bool(size_t prompt, const Token& token)>;
+
+// The new tokens that follow each prompt. The model must be in eval mode. Prompts of different
+// lengths are padded in front. An answer also ends where the model's longest sequence does.
+std::vector<Answer> generate(nn::Model& model, const std::vector<std::vector<int64_t>>& prompts,
+                             const GenerateOptions& options, const TokenCallback& on_token = {});
 
 }  // namespace tempera::generate

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <set>
+
 #include "tempera/base/error.h"
 #include "tempera/nn/testing_model.h"
 
@@ -125,6 +127,11 @@ TEST(Cache, RefusesMethodsThatReadTheFuture) {
   EXPECT_THROW(model->make_cache(1, 4), Error);
 }
 
+std::vector<int64_t> answer_to(Model& model, const std::vector<int64_t>& prompt,
+                               const GenerateOptions& options) {
+  return generate(model, {prompt}, options).front().ids();
+}
+
 TEST(Generate, GreedyFollowsTheFullPass) {
   const auto model = nn::moved_model(nn::with_method(nn::tiny_config(), "ssa"));
   model->eval();
@@ -133,17 +140,20 @@ TEST(Generate, GreedyFollowsTheFullPass) {
   options.sampler.temperature = 0;
   const std::vector<int64_t> prompt = {3, 1, 4};
   std::vector<int64_t> streamed;
-  const auto answer = generate(*model, prompt, options, [&](int64_t token) {
-    streamed.push_back(token);
+  const auto answer = generate(*model, {prompt}, options, [&](size_t which, const Token& token) {
+    EXPECT_EQ(which, 0U);
+    streamed.push_back(token.id);
     return true;
   });
-  EXPECT_EQ(answer.size(), 8U);
-  EXPECT_EQ(streamed, answer);
+  EXPECT_EQ(answer[0].tokens.size(), 8U);
+  EXPECT_FALSE(answer[0].stopped);
+  EXPECT_EQ(streamed, answer[0].ids());
   auto text = prompt;
-  for (const int64_t token : answer) {
+  for (const auto& [token, log_probability] : answer[0].tokens) {
     const auto tokens = torch::tensor(text, torch::kInt64).unsqueeze(0);
     const auto logits = model->project(full_pass(*model, tokens)).select(1, tokens.size(1) - 1);
     EXPECT_EQ(logits.argmax().item<int64_t>(), token);
+    EXPECT_NEAR(logits.log_softmax(1).max().item<double>(), log_probability, 1e-4);
     text.push_back(token);
   }
 }
@@ -157,9 +167,9 @@ TEST(Generate, PromptsOfDifferentLengthsAnswerAsAlone) {
   options.max_tokens = 6;
   options.sampler.temperature = 0;
   const std::vector<std::vector<int64_t>> prompts = {{1, 2, 3, 4, 5, 6, 7}, {8, 9}, {5, 5, 5}};
-  const auto together = generate_batch(*model, prompts, options);
+  const auto together = generate(*model, prompts, options);
   for (size_t i = 0; i < prompts.size(); ++i)
-    EXPECT_EQ(together[i], generate(*model, prompts[i], options)) << i;
+    EXPECT_EQ(together[i].ids(), answer_to(*model, prompts[i], options)) << i;
 }
 
 TEST(Generate, StopsWhereItIsTold) {
@@ -168,17 +178,21 @@ TEST(Generate, StopsWhereItIsTold) {
   GenerateOptions options;
   options.max_tokens = 20;
   const std::vector<int64_t> prompt = {1, 2};
-  const auto answer = generate(*model, prompt, options);
+  const auto answer = answer_to(*model, prompt, options);
   ASSERT_EQ(answer.size(), 20U);
-  EXPECT_EQ(generate(*model, prompt, options), answer);
+  EXPECT_EQ(answer_to(*model, prompt, options), answer);
   options.stop_tokens = {answer[4]};
   const auto first = static_cast<size_t>(std::ranges::find(answer, answer[4]) - answer.begin());
-  EXPECT_EQ(generate(*model, prompt, options).size(), first);
+  const auto stopped = generate(*model, {prompt}, options).front();
+  EXPECT_EQ(stopped.tokens.size(), first);
+  EXPECT_TRUE(stopped.stopped);
   options.stop_tokens = {};
   int calls = 0;
-  EXPECT_EQ(generate(*model, prompt, options, [&](int64_t) { return ++calls < 3; }).size(), 3U);
+  const auto ended =
+      generate(*model, {prompt}, options, [&](size_t, const Token&) { return ++calls < 3; });
+  EXPECT_EQ(ended[0].tokens.size(), 3U);
   options.sampler.seed = 1;
-  EXPECT_NE(generate(*model, prompt, options), answer);
+  EXPECT_NE(answer_to(*model, prompt, options), answer);
 }
 
 TEST(Generate, KeepsToTheModelsLength) {
@@ -187,13 +201,36 @@ TEST(Generate, KeepsToTheModelsLength) {
   config.context = 8;
   const auto model = nn::make_model(config, 1);
   model->eval();
-  EXPECT_EQ(generate(*model, {1, 2, 3}, {}).size(), 5U);
-  EXPECT_THROW(generate(*model, {}, {}), Error);
-  EXPECT_THROW(generate(*model, {11}, {}), Error);
-  EXPECT_THROW(generate(*model, {1, 1, 1, 1, 1, 1, 1, 1, 1}, {}), Error);
+  EXPECT_EQ(answer_to(*model, {1, 2, 3}, {}).size(), 5U);
+  EXPECT_THROW(answer_to(*model, {}, {}), Error);
+  EXPECT_THROW(answer_to(*model, {11}, {}), Error);
+  EXPECT_THROW(answer_to(*model, {1, 1, 1, 1, 1, 1, 1, 1, 1}, {}), Error);
   const auto classifier = nn::make_model(nn::phonebook_model(), 1);
   classifier->eval();
-  EXPECT_THROW(generate(*classifier, {1}, {}), Error);
+  EXPECT_THROW(answer_to(*classifier, {1}, {}), Error);
+}
+
+TEST(Generate, APenaltyOnRepetitionsGivesOtherTokens) {
+  const auto model = nn::moved_model(nn::tiny_config());
+  model->eval();
+  GenerateOptions options;
+  options.max_tokens = 8;
+  options.sampler.temperature = 0;
+  const auto plain = answer_to(*model, {1, 2}, options);
+  options.sampler.repetition_penalty = 3;
+  const auto answer = answer_to(*model, {1, 2}, options);
+  EXPECT_NE(answer, plain);
+  std::vector<int64_t> text = {1, 2};
+  for (const int64_t token : answer) {
+    const auto tokens = torch::tensor(text, torch::kInt64).unsqueeze(0);
+    auto logits = model->project(full_pass(*model, tokens))[0][tokens.size(1) - 1];
+    for (const int64_t seen : std::set<int64_t>(text.begin(), text.end())) {
+      const double score = logits[seen].item<double>();
+      logits[seen] = score > 0 ? score / 3 : score * 3;
+    }
+    EXPECT_EQ(logits.argmax().item<int64_t>(), token);
+    text.push_back(token);
+  }
 }
 
 TEST(Sampler, CutsByRankShareAndMinimum) {

@@ -18,6 +18,8 @@ void check(const SamplerOptions& options) {
                 " given, above 0 to 1 expected");
   TEMPERA_CHECK(options.min_p >= 0 && options.min_p <= 1, "min-p: ", options.min_p,
                 " given, 0 to 1 expected");
+  TEMPERA_CHECK(options.repetition_penalty > 0, "repetition-penalty: ", options.repetition_penalty,
+                " given, above 0 expected");
 }
 
 torch::Tensor normalised(const torch::Tensor& weights) {
@@ -34,6 +36,8 @@ void SamplerOptions::declare(config::Options& options) {
                  "draw from the fewest tokens that have this share");
   options.option("min-p", min_p, config::range(0, 1),
                  "draw from tokens with at least this share of the likeliest one's");
+  options.option("repetition-penalty", repetition_penalty, config::above_to(0, 100),
+                 "divides the scores of tokens that were there before; 1: none");
   options.option("seed", seed, config::at_least(0), "of the draws");
 }
 

@@ -13,6 +13,7 @@ struct SamplerOptions {
   int64_t top_k = 0;       // 0: all
   double top_p = 1;
   double min_p = 0;
+  double repetition_penalty = 1;  // above 1: lowers the scores of tokens that were there before
   int64_t seed = 0;
 
   bool operator==(const SamplerOptions&) const = default;

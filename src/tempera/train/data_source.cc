@@ -28,9 +28,13 @@ struct TaskGroup {
 }  // namespace
 
 void DataOptions::declare(config::Options& options) {
-  options.option("text", text, "text and jsonl files, token shards, or folders of shards");
   options.option("held-out", held_out, config::range(0, 0.9),
                  "share of the text that is kept from training, for validation");
+  declare_sources(options);
+}
+
+void DataOptions::declare_sources(config::Options& options) {
+  options.option("text", text, "text and jsonl files, token shards, or folders of shards");
   TaskGroup group{*this};
   options.group("task", group);
   if (task) options.declared("task", data::find_generator(*task).options, task_options);

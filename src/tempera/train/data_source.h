@@ -22,6 +22,8 @@ struct DataOptions {
   double held_out = 0.05;
 
   void declare(config::Options& options);
+  // The same without what concerns training alone.
+  void declare_sources(config::Options& options);
   // Throws UsageError unless exactly one kind of data is given.
   void validate() const;
 };

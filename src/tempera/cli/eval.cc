@@ -1,0 +1,176 @@
+#include <torch/torch.h>
+
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "tempera/base/error.h"
+#include "tempera/base/files.h"
+#include "tempera/base/progress.h"
+#include "tempera/cli/model.h"
+#include "tempera/cli/verb.h"
+#include "tempera/config/common.h"
+#include "tempera/eval/report.h"
+#include "tempera/io/json.h"
+#include "tempera/train/data_source.h"
+
+namespace tempera::cli {
+namespace {
+
+using nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr uint64_t kLargestState = 64U << 20;
+
+struct Settings {
+  std::string model;
+  train::DataOptions data;
+  std::vector<int64_t> sizes;
+  int64_t window = 0, stride = 0, max_tokens = 0, rows = 0;
+  std::optional<std::string> out;
+  int64_t threads = 0;
+  bool json = false;
+
+  void declare(config::Options& options) {
+    options.positional("model", model, "a run's folder or a checkpoint");
+    data.declare_sources(options);
+    options.option("sizes", sizes, config::range(1, 1 << 24),
+                   "sizes of a built-in task, instead of those it was given");
+    options.option("window", window, config::range(0, 1 << 30),
+                   "tokens of text that the model sees at once; 0: its context");
+    options.option("stride", stride, config::range(0, 1 << 30),
+                   "tokens of text from one window to the next; 0: the window");
+    options.option("max-tokens", max_tokens, config::range(0, 1e15),
+                   "tokens of text, at most; 0: all");
+    options.option("rows", rows, config::range(0, 1e9), "rows of each held-out set; 0: all");
+    options.option("out", out, "a folder for eval.json, eval.svg and eval.png", {.local = true});
+    config::threads_option(options, threads);
+    config::json_option(options, json);
+  }
+};
+
+struct Result {
+  ordered_json document;
+  std::string text;
+  plot::Figure figure;
+};
+
+// The data that the model was trained on, by its checkpoint.
+train::DataOptions own_data(const OpenModel& opened) {
+  const auto file = opened.path / "state.json";
+  if (!fs::exists(file))
+    throw UsageError(
+        "no data given; give a text with --text, or a built-in task such as --task "
+        "phonebook");
+  const std::string text = read_file(file, kLargestState);
+  io::parse_json(text, file.string());
+  const auto state = ordered_json::parse(text);
+  const auto settings = state.value("settings", ordered_json::object());
+  ordered_json kept = ordered_json::object();
+  for (const char* key : {"text", "held-out", "task"})
+    if (settings.contains(key)) kept[key] = settings[key];
+  return config::from_json<train::DataOptions>(kept, file.string());
+}
+
+eval::SizeScores score_set(nn::Model& model, const data::Dataset& dataset, size_t set,
+                           int64_t rows) {
+  const auto& held_out = dataset.held_out_sets().at(set);
+  return {held_out.size, rows > 0 ? std::min(rows, held_out.rows) : held_out.rows,
+          eval::score_held_out(model, dataset, set, rows)};
+}
+
+Result eval_task(nn::Model& model, const train::DataOptions& data, const Settings& settings) {
+  std::vector<eval::SizeScores> list;
+  const auto limits = data::ModelLimits{.vocabulary = model.config().vocabulary,
+                                        .classes = model.config().output_count(),
+                                        .max_length = model.config().max_length()};
+  if (settings.sizes.empty()) {
+    const auto dataset = data::make_generator(*data.task, data.task_options, 0);
+    data::check_fits(*dataset, limits);
+    for (size_t set = 0; set < dataset->held_out_sets().size(); ++set)
+      list.push_back(score_set(model, *dataset, set, settings.rows));
+  }
+  for (const int64_t size : settings.sizes) {
+    const auto dataset = data::make_generator_of_size(*data.task, data.task_options, size);
+    data::check_fits(*dataset, limits);
+    list.push_back(score_set(model, *dataset, 0, settings.rows));
+  }
+  return {{{"task", *data.task}, {"sets", eval::to_json(list)}},
+          eval::to_text(list),
+          eval::to_figure(*data.task, list)};
+}
+
+Result eval_files(const OpenModel& opened, const train::DataOptions& data,
+                  const Settings& settings) {
+  const auto& tokenizer = tokenizer_of(opened);
+  const int64_t window = settings.window > 0 ? settings.window : opened.model->config().context;
+  const int64_t stride = settings.stride > 0 ? settings.stride : window;
+  const std::vector<fs::path> files(data.text.begin(), data.text.end());
+  const auto documents = eval::read_documents(files, tokenizer, settings.max_tokens);
+  int64_t tokens = 0;
+  for (const auto& document : documents) tokens += static_cast<int64_t>(document.size());
+  Progress progress("eval", tokens, "tokens");
+  const auto scores = eval::score_documents(*opened.model, documents, {window, stride},
+                                            [&](int64_t done) { progress.update(done); });
+  progress.finish();
+  const double bits = scores.loss * static_cast<double>(scores.tokens) / std::log(2.0);
+  const auto bytes = eval::predicted_bytes(documents, tokenizer);
+  Result result{eval::to_json(scores), eval::to_text(scores),
+                eval::to_figure("Perplexity of " + files.front().filename().string(), scores)};
+  result.document["bits_per_byte"] = bits / static_cast<double>(std::max<int64_t>(bytes, 1));
+  result.document["window"] = window;
+  result.document["stride"] = stride;
+  result.document["text"] = data.text;
+  return result;
+}
+
+// The part of its own text that the model never saw.
+Result eval_own_text(const OpenModel& opened, const train::DataOptions& data,
+                     const Settings& settings) {
+  const fs::path shards = fs::weakly_canonical(opened.path).parent_path().parent_path() / "data";
+  if (!fs::exists(shards))
+    throw UsageError(concat("the data of the run is not in ", shards.string(),
+                            " any more; give a text with --text"));
+  const train::DataSource source(data, shards, {});
+  const auto& config = opened.model->config();
+  const auto dataset = source.dataset(settings.window > 0 ? settings.window : config.context, 0);
+  const auto scores = eval::score_held_out_text(*opened.model, *dataset, settings.rows);
+  Result result{eval::to_json(scores), eval::to_text(scores),
+                eval::to_figure("Perplexity of held-out text", scores)};
+  result.document["text"] = "held-out part of the run's own";
+  return result;
+}
+
+void save(const Result& result, const fs::path& folder) {
+  fs::create_directories(folder);
+  write_file(folder / "eval.json", result.document.dump(2) + "\n");
+  plot::save(result.figure, folder / "eval.svg");
+  plot::save(result.figure, folder / "eval.png");
+}
+
+void run(const Settings& settings) {
+  if (settings.data.task && !settings.data.text.empty())
+    throw UsageError("both --text and --task given; give one of them");
+  if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
+  const OpenModel opened = open_model(settings.model);
+  const bool given = settings.data.task || !settings.data.text.empty();
+  const auto data = given ? settings.data : own_data(opened);
+  if (!data.task && !settings.sizes.empty())
+    throw UsageError("--sizes are those of a built-in task; for text, give --window");
+  Result result = data.task ? eval_task(*opened.model, data, settings)
+                  : given   ? eval_files(opened, data, settings)
+                            : eval_own_text(opened, data, settings);
+  result.document["model"] = opened.path.string();
+  if (settings.out) save(result, *settings.out);
+  std::cout << (settings.json ? result.document.dump(2) + "\n" : result.text);
+}
+
+}  // namespace
+
+Verb eval_verb() {
+  return make_verb<Settings>("eval", "measures a model on text or a built-in task", run);
+}
+
+}  // namespace tempera::cli

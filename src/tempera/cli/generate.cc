@@ -1,0 +1,135 @@
+#include <torch/torch.h>
+
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "tempera/base/error.h"
+#include "tempera/base/files.h"
+#include "tempera/cli/model.h"
+#include "tempera/cli/verb.h"
+#include "tempera/config/common.h"
+#include "tempera/generate/text.h"
+
+namespace tempera::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr uint64_t kLargestPrompt = 64U << 20;
+
+struct Settings {
+  std::string model;
+  std::optional<std::string> prompt, file, prompts;
+  int64_t samples = 1;
+  generate::TextOptions text;
+  int64_t threads = 0;
+  bool json = false;
+
+  void declare(config::Options& options) {
+    options.positional("model", model, "a run's folder or a checkpoint");
+    options.option("prompt", prompt, "the text to continue; none: the begin of a text");
+    options.option("file", file, "a file with the text to continue");
+    options.option("prompts", prompts, "a file with one prompt a line, answered together");
+    options.option("samples", samples, config::range(1, 4096), "answers to each prompt");
+    options.option("max-tokens", text.tokens.max_tokens, config::range(0, 1e9),
+                   "tokens of an answer, at most");
+    options.option("stop", text.stop, "an answer ends before one of these strings");
+    text.tokens.sampler.declare(options);
+    config::threads_option(options, threads);
+    config::json_option(options, json);
+  }
+};
+
+std::vector<std::string> read_prompts(const Settings& settings) {
+  const int given =
+      (settings.prompt ? 1 : 0) + (settings.file ? 1 : 0) + (settings.prompts ? 1 : 0);
+  if (given > 1) throw UsageError("give one of --prompt, --file and --prompts");
+  std::vector<std::string> prompts;
+  if (settings.prompts) {
+    const std::string text = read_file(*settings.prompts, kLargestPrompt);
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = std::min(text.find('\n', begin), text.size());
+      if (end > begin) prompts.push_back(text.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    if (prompts.empty())
+      throw UsageError(concat("--prompts: ", *settings.prompts, " has no line with a prompt"));
+  } else if (settings.file) {
+    prompts.push_back(read_file(*settings.file, kLargestPrompt));
+  } else {
+    prompts.push_back(settings.prompt.value_or(""));
+  }
+  std::vector<std::string> all;
+  for (const auto& prompt : prompts)
+    all.insert(all.end(), static_cast<size_t>(settings.samples), prompt);
+  return all;
+}
+
+const char* finish_name(generate::Finish finish) {
+  switch (finish) {
+    case generate::Finish::kLength:
+      return "length";
+    case generate::Finish::kEnd:
+      return "end";
+    case generate::Finish::kStop:
+      return "stop";
+  }
+  return "";
+}
+
+ordered_json to_json(const std::vector<std::string>& prompts,
+                     const std::vector<generate::TextAnswer>& answers, double seconds) {
+  ordered_json list = ordered_json::array();
+  int64_t tokens = 0;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    ordered_json chances = ordered_json::array();
+    for (const auto& token : answers[i].tokens.tokens) chances.push_back(token.log_probability);
+    tokens += static_cast<int64_t>(answers[i].tokens.tokens.size());
+    list.push_back({{"prompt", prompts[i]},
+                    {"text", answers[i].text},
+                    {"finish", finish_name(answers[i].finish)},
+                    {"tokens", answers[i].tokens.ids()},
+                    {"log_probabilities", std::move(chances)}});
+  }
+  return {{"answers", std::move(list)},
+          {"seconds", seconds},
+          {"tokens_per_second", static_cast<double>(tokens) / std::max(seconds, 1e-9)}};
+}
+
+void run(const Settings& settings) {
+  const auto prompts = read_prompts(settings);
+  if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
+  const OpenModel opened = open_model(settings.model);
+  const auto& tokenizer = tokenizer_of(opened);
+  // One answer is written as it grows.
+  generate::TextCallback stream;
+  if (prompts.size() == 1 && !settings.json)
+    stream = [](size_t, std::string_view piece) { std::cout << piece << std::flush; };
+  const auto start = std::chrono::steady_clock::now();
+  const auto answers =
+      generate::generate_text(*opened.model, tokenizer, prompts, settings.text, stream);
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (settings.json) {
+    // A model of bytes may end in the middle of a character.
+    std::cout << to_json(prompts, answers, seconds)
+                     .dump(2, ' ', false, ordered_json::error_handler_t::replace)
+              << "\n";
+  } else if (stream) {
+    std::cout << "\n";
+  } else {
+    for (size_t i = 0; i < answers.size(); ++i)
+      std::cout << (i > 0 ? "\n" : "") << "=== " << i + 1 << ": " << prompts[i] << "\n"
+                << answers[i].text << "\n";
+  }
+}
+
+}  // namespace
+
+Verb generate_verb() {
+  return make_verb<Settings>("generate", "continues a text with a trained model", run);
+}
+
+}  // namespace tempera::cli

@@ -1,0 +1,104 @@
+#include "tempera/generate/text.h"
+
+#include <algorithm>
+
+#include "tempera/base/error.h"
+
+namespace tempera::generate {
+namespace {
+
+// Bytes at the end that begin a UTF-8 character and do not complete it.
+size_t incomplete_bytes(std::string_view text) {
+  for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    if ((byte & 0xC0U) == 0x80U) continue;
+    const size_t needed = byte >= 0xF0U ? 4 : byte >= 0xE0U ? 3 : byte >= 0xC0U ? 2 : 1;
+    return needed > back ? back : 0;
+  }
+  return 0;
+}
+
+// The longest end of the text that begins the word.
+size_t common_length(std::string_view text, std::string_view word) {
+  for (size_t size = std::min(text.size(), word.size()); size > 0; --size)
+    if (text.ends_with(word.substr(0, size))) return size;
+  return 0;
+}
+
+std::vector<int64_t> encode_prompt(const text::Tokenizer& tokenizer, const std::string& prompt) {
+  std::vector<int32_t> ids;
+  tokenizer.encode(prompt, ids, {.add_special = true});
+  // The end of a text is no beginning of an answer.
+  const auto special = tokenizer.special();
+  while (!ids.empty() && ids.back() == special.end_of_text) ids.pop_back();
+  if (ids.empty()) {
+    if (special.begin_of_text)
+      ids.push_back(*special.begin_of_text);
+    else
+      tokenizer.encode("\n", ids);
+  }
+  return {ids.begin(), ids.end()};
+}
+
+}  // namespace
+
+size_t TextStream::held_back() const {
+  size_t most = incomplete_bytes(text_);
+  for (const auto& word : stop_) most = std::max(most, common_length(text_, word));
+  return std::min(most, text_.size() - given_);
+}
+
+std::string TextStream::add(int64_t token) {
+  const auto id = static_cast<int32_t>(token);
+  tokenizer_.decode({&id, 1}, text_);
+  size_t end = std::string::npos;
+  for (const auto& word : stop_) end = std::min(end, text_.find(word, given_));
+  if (end != std::string::npos) {
+    text_.resize(end);
+    stopped_ = true;
+    return finish();
+  }
+  const size_t certain = text_.size() - held_back();
+  std::string piece = text_.substr(given_, certain - given_);
+  given_ = certain;
+  return piece;
+}
+
+std::string TextStream::finish() {
+  std::string piece = text_.substr(given_);
+  given_ = text_.size();
+  return piece;
+}
+
+std::vector<TextAnswer> generate_text(nn::Model& model, const text::Tokenizer& tokenizer,
+                                      const std::vector<std::string>& prompts,
+                                      const TextOptions& options, const TextCallback& on_text) {
+  TEMPERA_CHECK(std::ranges::none_of(options.stop, &std::string::empty),
+                "an empty stop string given; it would end every answer at once");
+  GenerateOptions tokens = options.tokens;
+  if (const auto end = tokenizer.special().end_of_text) tokens.stop_tokens.push_back(*end);
+  std::vector<std::vector<int64_t>> ids;
+  std::vector<TextStream> streams;
+  for (const auto& prompt : prompts) {
+    ids.push_back(encode_prompt(tokenizer, prompt));
+    streams.emplace_back(tokenizer, options.stop);
+  }
+  const auto give = [&](size_t prompt, const std::string& piece) {
+    if (on_text && !piece.empty()) on_text(prompt, piece);
+  };
+  auto answers = generate(model, ids, tokens, [&](size_t prompt, const Token& token) {
+    give(prompt, streams[prompt].add(token.id));
+    return !streams[prompt].stopped();
+  });
+  std::vector<TextAnswer> result;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    give(i, streams[i].finish());
+    const Finish finish = streams[i].stopped() ? Finish::kStop
+                          : answers[i].stopped ? Finish::kEnd
+                                               : Finish::kLength;
+    result.push_back({streams[i].text(), std::move(answers[i]), finish});
+  }
+  return result;
+}
+
+}  // namespace tempera::generate

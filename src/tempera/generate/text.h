@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tempera/generate/generate.h"
+#include "tempera/text/tokenizer.h"
+
+namespace tempera::generate {
+
+struct TextOptions {
+  GenerateOptions tokens;
+  std::vector<std::string> stop;  // an answer ends before one of these
+};
+
+enum class Finish {
+  kLength,  // no more room
+  kEnd,     // the model ended its text
+  kStop     // a stop string came up
+};
+
+struct TextAnswer {
+  std::string text;
+  Answer tokens;  // those of a stop string included
+  Finish finish = Finish::kLength;
+};
+
+// Called with pieces of an answer, whole characters, as soon as they are certain: what may still
+// turn out to be a stop string is held back.
+using TextCallback = std::function<void(size_t prompt, std::string_view piece)>;
+
+// Continues each prompt. An empty prompt begins with the tokenizer's begin-of-text, or with a new
+// line where it has none.
+std::vector<TextAnswer> generate_text(nn::Model& model, const text::Tokenizer& tokenizer,
+                                      const std::vector<std::string>& prompts,
+                                      const TextOptions& options, const TextCallback& on_text = {});
+
+// An answer as it grows: decodes tokens, cuts at stop strings, and knows which part is certain.
+class TextStream {
+ public:
+  TextStream(const text::Tokenizer& tokenizer, const std::vector<std::string>& stop)
+      : tokenizer_(tokenizer), stop_(stop) {}
+
+  // The text that has become certain. The stream ends where a stop string begins.
+  std::string add(int64_t token);
+  // What was held back.
+  std::string finish();
+  bool stopped() const { return stopped_; }
+  const std::string& text() const { return text_; }
+
+ private:
+  size_t held_back() const;
+
+  const text::Tokenizer& tokenizer_;
+  const std::vector<std::string>& stop_;
+  std::string text_;
+  size_t given_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace tempera::generate
