@@ -1,4 +1,3 @@
-#include <cstring>
 #include <set>
 
 #include "tempera/base/error.h"
