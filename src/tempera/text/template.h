@@ -31,7 +31,7 @@ struct TextSpan {
 };
 
 struct RenderOptions {
-  std::optional<std::tm> now;  // what strftime_now formats; the local time if absent
+  std::optional<std::tm> now = {};  // what strftime_now formats; the local time if absent
 };
 
 struct Rendered {

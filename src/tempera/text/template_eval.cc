@@ -16,8 +16,8 @@ namespace tempera::text::jinja {
 class Evaluator::LoopItems final : public Loop {
  public:
   using Filter = std::function<bool(const Value&)>;
-  LoopItems(std::vector<Value> items, Filter filter, int depth)
-      : items_(std::move(items)), filter_(std::move(filter)), depth_(depth) {}
+  LoopItems(std::vector<Value> items, Filter filter)
+      : items_(std::move(items)), filter_(std::move(filter)) {}
 
   // False at the end.
   bool advance() {
@@ -49,8 +49,8 @@ class Evaluator::LoopItems final : public Loop {
       return index_ > 0 ? previous_ : Value::undefined("there is no previous item");
     if (name == "nextitem")
       return peek() ? ahead_.front() : Value::undefined("there is no next item");
-    if (name == "depth") return Value(int64_t{depth_});
-    if (name == "depth0") return Value(int64_t{depth_ - 1});
+    if (name == "depth") return Value(int64_t{1});  // of recursion, which is not supported
+    if (name == "depth0") return Value(int64_t{0});
     TEMPERA_CHECK(name != "cycle" && name != "changed", "'loop.", name, "' is not supported");
     return Value::undefined(concat("'loop' has no attribute '", name, "'"));
   }
@@ -73,7 +73,6 @@ class Evaluator::LoopItems final : public Loop {
   std::vector<Value> items_;
   size_t at_ = 0;
   Filter filter_;
-  int depth_;
   std::deque<Value> ahead_;
   Value current_, previous_;
   int64_t index_ = -1;
@@ -163,7 +162,7 @@ Evaluator::Flow Evaluator::execute_for(const Stmt& statement, const ScopePtr& sc
       return evaluate(*statement.condition, seen).truthy();
     };
   auto items = iterate(evaluate(*statement.expr, scope), budget_);
-  const auto loop = std::make_shared<LoopItems>(std::move(items), std::move(filter), ++loop_depth_);
+  const auto loop = std::make_shared<LoopItems>(std::move(items), std::move(filter));
   bool any = false;
   while (loop->advance()) {
     any = true;
@@ -173,7 +172,6 @@ Evaluator::Flow Evaluator::execute_for(const Stmt& statement, const ScopePtr& sc
     if (execute(statement.branches[0].body, seen) == Flow::kBreak) break;
   }
   loop->end();
-  --loop_depth_;
   if (!any && statement.branches.size() > 1) return execute(statement.branches[1].body, inner());
   return Flow::kNext;
 }

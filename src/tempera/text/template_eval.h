@@ -71,7 +71,6 @@ class Evaluator {
   std::string* out_ = &rendered_.text;
   int line_ = 1;
   int depth_ = 0;
-  int loop_depth_ = 0;
 };
 
 }  // namespace tempera::text::jinja
