@@ -1,6 +1,8 @@
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -10,6 +12,8 @@
 #include "tempera/cli/verb.h"
 #include "tempera/config/common.h"
 #include "tempera/data/convert.h"
+#include "tempera/data/train_tokenizer.h"
+#include "tempera/text/tokenizer_json.h"
 
 namespace tempera::cli {
 namespace {
@@ -18,6 +22,7 @@ struct Settings {
   std::vector<std::string> files;
   std::string out = "tokens";
   int64_t shard_tokens = data::ConvertOptions{}.shard_tokens;
+  std::optional<int64_t> train_tokenizer;
   bool json = false;
 
   void declare(config::Options& options) {
@@ -25,9 +30,31 @@ struct Settings {
     config::out_option(options, out);
     options.option("shard-tokens", shard_tokens, config::range(1, 1LL << 40),
                    "a shard is closed as soon as it has as many tokens");
+    options.option("train-tokenizer", train_tokenizer, config::range(258, 1LL << 22),
+                   "learns a byte-level BPE with as many pieces from the files, writes it as "
+                   "tokenizer.json beside the shards and makes them with it");
     config::json_option(options, json);
   }
 };
+
+void stop_if_interrupted() {
+  if (const int signal = InterruptGuard::signal())
+    throw Interrupted(signal, "interrupted: nothing was written; run the same command again");
+}
+
+// The text of a tokenizer.json.
+std::string learn(const std::vector<std::filesystem::path>& inputs, int64_t vocabulary,
+                  int64_t total) {
+  Progress progress("learn", total + vocabulary, "bytes and pieces");
+  std::string learnt =
+      data::train_tokenizer(inputs, vocabulary, [&](int64_t bytes, int64_t pieces) {
+        progress.update(bytes + pieces);
+        stop_if_interrupted();
+      });
+  progress.update(total + vocabulary);
+  progress.finish();
+  return learnt;
+}
 
 void print(const data::ConvertSummary& summary, const text::Tokenizer& tokenizer,
            const Settings& settings) {
@@ -58,18 +85,24 @@ void run(const Settings& settings) {
     const auto size = std::filesystem::file_size(input, missing);
     total += missing ? 0 : static_cast<int64_t>(size);
   }
-  const text::ByteTokenizer tokenizer;
   const InterruptGuard guard;
+  data::ConvertOptions options{.shard_tokens = settings.shard_tokens};
+  std::unique_ptr<const text::Tokenizer> tokenizer = std::make_unique<text::ByteTokenizer>();
+  if (settings.train_tokenizer) {
+    options.files.emplace_back("tokenizer.json", learn(inputs, *settings.train_tokenizer, total));
+    auto parts = text::parse_tokenizer_json(options.files.front().second, "tokenizer.json");
+    parts.guess_special();
+    tokenizer = text::make_tokenizer(std::move(parts));
+  }
   Progress progress("tokenize", total, "bytes");
-  const auto summary = data::convert_to_shards(
-      inputs, tokenizer, settings.out, {.shard_tokens = settings.shard_tokens}, [&](int64_t bytes) {
+  const auto summary =
+      data::convert_to_shards(inputs, *tokenizer, settings.out, options, [&](int64_t bytes) {
         progress.update(bytes);
-        if (const int signal = InterruptGuard::signal())
-          throw Interrupted(signal, "interrupted: nothing was written; run the same command again");
+        stop_if_interrupted();
       });
   progress.update(total);
   progress.finish();
-  print(summary, tokenizer, settings);
+  print(summary, *tokenizer, settings);
 }
 
 }  // namespace

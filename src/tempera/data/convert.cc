@@ -98,6 +98,7 @@ ConvertSummary convert_to_shards(std::span<const fs::path> inputs, const text::T
   TEMPERA_CHECK(summary.tokens > 0, "the input has no text in it: '", inputs.front().string(), "'",
                 inputs.size() > 1 ? " and the others" : "");
   if (builder.tokens() > 0) write_shard();
+  for (const auto& [name, bytes] : options.files) write_file(partial.path() / name, bytes);
   partial.keep();
   return summary;
 }

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "tempera/base/parallel.h"
@@ -12,6 +14,8 @@ namespace tempera::data {
 
 struct ConvertOptions {
   int64_t shard_tokens = int64_t{1} << 26;  // a shard is closed as soon as it has as many
+  // Names and bytes of files that are written beside the shards, such as the tokenizer.
+  std::vector<std::pair<std::string, std::string>> files = {};
 };
 
 struct ConvertSummary {
