@@ -98,7 +98,7 @@ VARIABLES = {
 
 EXPRESSIONS = [
     # literals and printing
-    "1", "-1", "1.5", "1e3", "1_000", "'a' 'b'", "\"x\\n\\t\\u00e9\\x41\\101\\q\"", "true", "True", "none", "None", "[1, 'a', none, 2.0]",
+    "1", "-1", "1.5", "1e3", "1_000", "'a' 'b'", "\"x\\n\\t\\u00e9\\x41\\101\"", "true", "True", "none", "None", "[1, 'a', none, 2.0]",
     "(1,)", "()", "(1, 2)", "1, 2", "{'a': 1, 2: [3]}", "{}", "[]", "{'a': {'b': 1}}", "nothing", "missing", "floats", "quotes", "dict",
     "nested", "[missing]", "1 == 1.0", "[1, [2]] == [1, [2]]", "(1,) == [1]", "{'a': 1} == {'a': 1.0}", "true == 1", "missing == other",
     "nothing == missing", "'a' == 'a'", "[yes, no]", "range(3) | list", "range(5, 0, -2) | list", "range(100001) | list",
@@ -126,7 +126,7 @@ EXPRESSIONS = [
     # filters
     "text | trim", "'xax' | trim('x')", "missing | trim", "5 | trim", "items | length", "text | length", "dict | length", "missing | length", "5 | length", "nothing | length", "word | count",
     "missing | default('d')", "nothing | default('d')", "nothing | default('d', true)", "'' | d('x', boolean=true)", "missing | d", "items | join(', ')", "words | join", "missing | join", "people | join(', ', attribute='name')",
-    "[1, none, 'a'] | join('-')", "word | join('.')", "word | upper", "'ABC' | lower", "'hello WORLD' | capitalize", "\"hello-world (foo) it's\" | title", "5 | upper", "items | first", "[] | first", "items | last", "word | last",
+    "[1, none, 'a'] | join('-')", "word | join('.')", "word | upper", "'ABC' | lower", "'ÄÉЖ漢' | lower", "'hello WORLD' | capitalize", "\"hello-world (foo) it's\" | title", "5 | upper", "items | first", "[] | first", "items | last", "word | last",
     "dict | first", "items | list", "word | list", "dict | list", "missing | list", "5 | list", "people | map(attribute='name') | list", "people | map(attribute='tags', default='-') | list", "words | map('upper') | list",
     "words | map('replace', 'a', 'X') | join", "people | map(attribute='tags.0') | list", "nothing | map('upper') | list", "people | selectattr('tags') | list", "people | selectattr('age', 'equalto', 30) | map(attribute='name') | list",
     "people | rejectattr('age', '==', 30) | list", "people | selectattr('tags', 'defined') | list | length", "people | selectattr('age', '>', 26) | list | length", "items | select('odd') | list", "items | reject('eq', 1) | list",
@@ -177,7 +177,7 @@ REFUSED = {
     "{{ dict.items }}": "cannot be printed", "\n{{ range(3) }}": "line 2", "{{ 5 is sameas 5 }}": "sameas", "{% for x in items recursive %}{% endfor %}": "recursive",
     "{% break %}": "outside of a loop", "{% set ns = namespace() %}{% set ns._x = 1 %}": "underscore", "{% call f() %}{% endcall %}": "'call'", "{% include 'x' %}": "'include'",
     "{% block x %}{% endblock %}": "'block'", "{{ f(*items) }}": "'*'", "{{ word | center(9) }}": "'center'", "{{ word.zfill(5) }}": "'zfill'", "{{ '%s' % word }}": "'%'",
-    "{{ 'É' | lower }}": "ASCII", "{{ 9223372036854775807 + 1 }}": "64 bits", "{{ cycler(1) }}": "'cycler'", "{{ text.__class__ }}": "'__class__'",
+    "{{ 'é' | upper }}": "ASCII", "{{ 'ΑΣ' | lower }}": "sigma", "{{ 9223372036854775807 + 1 }}": "64 bits", "{{ cycler(1) }}": "'cycler'", "{{ text.__class__ }}": "'__class__'",
     "{% set ns = namespace() %}{% set ns.a = ns %}": "namespace", "{{ word | trimm }}": "did you mean 'trim'?", "{% iff yes %}": "did you mean 'if'?",
 }
 

@@ -6,7 +6,7 @@
 #include "tempera/text/template_eval.h"
 #include "tempera/text/template_lexer.h"
 #include "tempera/text/template_parser.h"
-#include "tempera/text/template_string.h"
+#include "tempera/text/unicode.h"
 
 namespace tempera::text {
 
@@ -14,7 +14,7 @@ Template::Template(std::string_view source, std::string name, TemplateLimits lim
     : source_(source), name_(std::move(name)), limits_(limits) {
   TEMPERA_CHECK(source.size() <= limits.source_bytes, name_, ": a template of ", source.size(),
                 " bytes; at most ", limits.source_bytes);
-  TEMPERA_CHECK(jinja::is_utf8(source), name_, ": the template is not UTF-8");
+  TEMPERA_CHECK(is_valid_utf8(source), name_, ": the template is not UTF-8");
   try {
     document_ = std::make_shared<const jinja::Document>(jinja::parse_template(source));
   } catch (const jinja::SyntaxFault& fault) {

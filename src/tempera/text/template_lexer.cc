@@ -307,12 +307,12 @@ class Lexer {
     if (c >= '0' && c <= '7') {
       size_t end = 1;
       while (end < 4 && end < text.size() && text[end] >= '0' && text[end] <= '7') ++end;
-      append_code_point(out, code(text.substr(1, end - 1), 8));
+      append_utf8(out, code(text.substr(1, end - 1), 8));
       return end;
     }
     const size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
     if (digits > 0) {
-      append_code_point(out, code(text.substr(2, digits), 16, digits));
+      append_utf8(out, code(text.substr(2, digits), 16, digits));
       return 2 + digits;
     }
     if (c == 'N' || static_cast<unsigned char>(c) >= 0x80)

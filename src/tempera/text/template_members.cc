@@ -162,7 +162,7 @@ Value format_time(const Arguments& arguments, const std::optional<std::tm>& now)
   const size_t size = std::strftime(buffer.data(), buffer.size(), (format + " ").c_str(), &time);
   TEMPERA_CHECK(size > 0, "the result of strftime_now() is too long");
   std::string text(buffer.data(), size - 1);
-  TEMPERA_CHECK(is_utf8(text), "the result of strftime_now() is not UTF-8");
+  TEMPERA_CHECK(is_valid_utf8(text), "the result of strftime_now() is not UTF-8");
   return Value::text(std::move(text));
 }
 

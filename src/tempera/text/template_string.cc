@@ -11,7 +11,8 @@
 namespace tempera::text::jinja {
 namespace {
 
-constexpr bool is_space(char32_t c) {
+// What str.isspace() takes for one: some control characters too.
+constexpr bool is_blank(char32_t c) {
   return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 ||
          c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
          c == 0x205f || c == 0x3000;
@@ -24,25 +25,13 @@ constexpr bool ends_line(char32_t c) {
 
 // What repr() shows as itself. Code points that Unicode has not assigned count as printable, since
 // which these are depends on the version.
-constexpr bool is_printable(char32_t c) {
-  if (c < 0x20 || (c >= 0x7f && c < 0xa0)) return false;
-  if (c != 0x20 && is_space(c)) return false;
-  const bool format = c == 0xad || (c >= 0x600 && c <= 0x605) || c == 0x61c || c == 0x6dd ||
-                      c == 0x70f || c == 0x180e || (c >= 0x200b && c <= 0x200f) ||
-                      (c >= 0x202a && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff ||
-                      (c >= 0xfff9 && c <= 0xfffb) || (c >= 0xe0001 && c <= 0xe007f);
-  const bool unused = (c >= 0xe000 && c <= 0xf8ff) || c >= 0xf0000 || c == 0xfffe || c == 0xffff;
-  return !format && !unused;
-}
+bool is_printable(char32_t c) { return c == ' ' || (!is_blank(c) && !is_control(c)); }
 
 constexpr bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 constexpr char to_upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; }
-constexpr char to_lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
 
 void require_ascii(std::string_view text, const char* what) {
-  const bool ascii = std::all_of(text.begin(), text.end(),
-                                 [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-  TEMPERA_CHECK(ascii, what, " of text beyond ASCII is not supported: ", repr(text.substr(0, 64)));
+  TEMPERA_CHECK(is_ascii(text), what, " of text beyond ASCII is not supported");
 }
 
 void append_hex(std::string& out, char32_t value, int digits) {
@@ -63,7 +52,7 @@ std::vector<std::string_view> split_blanks(std::string_view text, int64_t limit,
     size_t begin = 0, end = text.size();
     for (size_t at = 0; at < text.size();) {
       const size_t before = at;
-      if (!is_space(next_code_point(text, at))) continue;
+      if (!is_blank(next_code_point(text, at))) continue;
       (from_right ? begin : end) = from_right ? at : before;
       if (!from_right) break;
     }
@@ -75,61 +64,6 @@ std::vector<std::string_view> split_blanks(std::string_view text, int64_t limit,
 }
 
 }  // namespace
-
-bool is_utf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto byte = [&](size_t at) {
-      return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u;
-    };
-    const unsigned lead = byte(i);
-    const size_t length = lead < 0x80                   ? 1
-                          : lead >= 0xc2 && lead < 0xe0 ? 2
-                          : lead >= 0xe0 && lead < 0xf0 ? 3
-                          : lead >= 0xf0 && lead < 0xf5 ? 4
-                                                        : 0;
-    if (length == 0) return false;
-    for (size_t k = 1; k < length; ++k)
-      if ((byte(i + k) & 0xc0) != 0x80) return false;
-    const unsigned second = byte(i + 1);
-    // Overlong forms, surrogates, and what lies beyond U+10FFFF.
-    if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second >= 0xa0) ||
-        (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second >= 0x90))
-      return false;
-    i += length;
-  }
-  return true;
-}
-
-char32_t next_code_point(std::string_view text, size_t& at) {
-  const auto byte = [&](size_t i) {
-    return i < text.size() ? static_cast<char32_t>(static_cast<unsigned char>(text[i])) : 0;
-  };
-  const char32_t lead = byte(at);
-  const size_t length = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-  char32_t point = length == 1 ? lead : lead & (0x7fu >> length);
-  for (size_t k = 1; k < length; ++k) point = (point << 6) | (byte(at + k) & 0x3f);
-  at = std::min(at + length, text.size());
-  return point;
-}
-
-void append_code_point(std::string& text, char32_t point) {
-  const auto put = [&](char32_t byte) { text += static_cast<char>(byte); };
-  if (point < 0x80) {
-    put(point);
-  } else if (point < 0x800) {
-    put(0xc0 | (point >> 6));
-    put(0x80 | (point & 0x3f));
-  } else if (point < 0x10000) {
-    put(0xe0 | (point >> 12));
-    put(0x80 | ((point >> 6) & 0x3f));
-    put(0x80 | (point & 0x3f));
-  } else {
-    put(0xf0 | (point >> 18));
-    put(0x80 | ((point >> 12) & 0x3f));
-    put(0x80 | ((point >> 6) & 0x3f));
-    put(0x80 | (point & 0x3f));
-  }
-}
 
 size_t text_length(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
@@ -150,7 +84,7 @@ std::vector<std::string_view> characters(std::string_view text) {
 std::string_view strip(std::string_view text, Side side, std::optional<std::string_view> chars) {
   std::u32string set;
   for (size_t at = 0; chars && at < chars->size();) set += next_code_point(*chars, at);
-  const auto drop = [&](char32_t c) { return chars ? set.find(c) != set.npos : is_space(c); };
+  const auto drop = [&](char32_t c) { return chars ? set.find(c) != set.npos : is_blank(c); };
   while (side != Side::kRight && !text.empty()) {
     size_t at = 0;
     if (!drop(next_code_point(text, at))) break;
@@ -228,19 +162,23 @@ std::string upper(std::string_view text) {
 }
 
 std::string lower(std::string_view text) {
-  require_ascii(text, "lower case");
+  constexpr std::string_view kSigma = "\u03a3", kDottedI = "\u0130";
+  TEMPERA_CHECK(text.find(kSigma) == text.npos && text.find(kDottedI) == text.npos,
+                "lower case of text with a Greek sigma or a dotted I is not supported");
   std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), to_lower);
+  lowercase(out);
   return out;
 }
 
 std::string capitalize(std::string_view text) {
+  require_ascii(text, "title case");
   std::string out = lower(text);
   if (!out.empty()) out[0] = to_upper(out[0]);
   return out;
 }
 
 std::string title(std::string_view text) {
+  require_ascii(text, "title case");
   std::string out = lower(text);
   for (size_t i = 0; i < out.size(); ++i)
     if (i == 0 || !is_letter(out[i - 1])) out[i] = to_upper(out[i]);
@@ -248,12 +186,13 @@ std::string title(std::string_view text) {
 }
 
 std::string title_words(std::string_view text) {
+  require_ascii(text, "title case");
   std::string out = lower(text);
   constexpr std::string_view kOpening = "-({[<";
   for (size_t i = 0; i < out.size(); ++i) {
     const auto before =
         i == 0 ? U' ' : static_cast<char32_t>(static_cast<unsigned char>(out[i - 1]));
-    if (is_space(before) || kOpening.find(static_cast<char>(before)) != kOpening.npos)
+    if (is_blank(before) || kOpening.find(static_cast<char>(before)) != kOpening.npos)
       out[i] = to_upper(out[i]);
   }
   return out;

@@ -7,13 +7,17 @@
 #include <string_view>
 #include <vector>
 
+#include "tempera/text/unicode.h"
+
 // Python's view of text, over UTF-8 that was checked before: positions count code points.
 namespace tempera::text::jinja {
 
-bool is_utf8(std::string_view text);
 // The code point at `at`, which moves behind it.
-char32_t next_code_point(std::string_view text, size_t& at);
-void append_code_point(std::string& text, char32_t point);
+inline char32_t next_code_point(std::string_view text, size_t& at) {
+  const Character character = character_at(text, at);
+  at += character.size;
+  return character.code;
+}
 
 // In code points.
 size_t text_length(std::string_view text);
@@ -36,7 +40,8 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
 std::string replace(std::string_view text, std::string_view from, std::string_view to,
                     int64_t limit);
 
-// The case of letters beyond ASCII is not known here; such text is refused.
+// Text is refused where the case of a letter depends on its neighbours or changes its length:
+// beyond ASCII for upper, capitalize and title, the Greek sigma and the dotted I for lower.
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 std::string capitalize(std::string_view text);

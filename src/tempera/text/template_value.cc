@@ -87,7 +87,7 @@ Value Value::from_json(const nlohmann::ordered_json& json, Budget& budget) {
   if (json.is_number()) return Value(json.get<int64_t>());
   if (json.is_string()) {
     const auto& given = json.get_ref<const std::string&>();
-    TEMPERA_CHECK(is_utf8(given), "a text that is not UTF-8 is among the variables");
+    TEMPERA_CHECK(is_valid_utf8(given), "a text that is not UTF-8 is among the variables");
     budget.bytes(given.size());
     return text(given);
   }
