@@ -20,6 +20,7 @@ struct AddedToken {
   bool single_word = false;  // not inside of a word
   bool normalized = false;   // looked for in the normalised text, as `pattern`
   std::string pattern = {};
+  bool outside_model = false;  // the model does not have it as a piece
 };
 
 struct Segment {

@@ -64,8 +64,10 @@ void add_tokens(const GgufTokenizer& description, TokenizerParts& parts) {
     const std::string content = valid_utf8(description.tokens[id]);
     parts.vocabulary.add(content, static_cast<int64_t>(id));
     if ((special || type == Type::kUserDefined) && !content.empty())
-      parts.added.push_back(
-          {.content = content, .id = static_cast<int32_t>(id), .special = special});
+      parts.added.push_back({.content = content,
+                             .id = static_cast<int32_t>(id),
+                             .special = special,
+                             .outside_model = true});
   }
 }
 

@@ -14,6 +14,7 @@ void TokenizerParts::add_token(AddedToken token) {
   const auto known = vocabulary.find(token.content);
   TEMPERA_CHECK(!known || *known == token.id, "the added token '", token.content, "' has the id ",
                 token.id, ", and ", *known, " in the vocabulary");
+  token.outside_model |= !known;
   vocabulary.add(token.content, token.id);
   added.push_back(std::move(token));
 }
@@ -21,7 +22,7 @@ void TokenizerParts::add_token(AddedToken token) {
 std::function<bool(int32_t)> TokenizerParts::never() const {
   std::unordered_set<int32_t> ids;
   for (const auto& token : added)
-    if (token.special) ids.insert(token.id);
+    if (token.special || token.outside_model) ids.insert(token.id);
   return [ids = std::move(ids)](int32_t id) { return ids.contains(id); };
 }
 

@@ -31,7 +31,7 @@ struct TokenizerParts {
 
   // Adds the token to the vocabulary, and to those that are looked for.
   void add_token(AddedToken token);
-  // Whether text must never give the id.
+  // Whether the model must never give the id: special tokens, and those it does not have.
   std::function<bool(int32_t)> never() const;
   // Fills what is not set of `special` with pieces of the usual names.
   void guess_special();
