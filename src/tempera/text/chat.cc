@@ -6,6 +6,7 @@
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
 #include "tempera/base/suggest.h"
+#include "tempera/io/gguf.h"
 #include "tempera/io/json.h"
 
 namespace tempera::text {
@@ -83,6 +84,56 @@ std::optional<std::string> pick_template(const nlohmann::json& config, std::stri
                      known.empty() ? "none" : known, did_you_mean(wanted, names)));
 }
 
+// In a GGUF file, templates are metadata and special tokens are ids of pieces.
+std::optional<ChatTemplate> find_in_gguf(const std::filesystem::path& path,
+                                         std::string_view which) {
+  const io::Gguf file(path);
+  const io::GgufMetadata& metadata = file.metadata();
+  const bool standard = which.empty() || which == "default";
+  const std::string key =
+      concat("tokenizer.chat_template", standard ? "" : ".", standard ? "" : which);
+  if (metadata.find(key) == nullptr) {
+    TEMPERA_CHECK(which.empty(), "'", path.string(), "' has no chat template '", which, "'");
+    return std::nullopt;
+  }
+  const auto pieces = metadata.get_or<std::vector<std::string>>("tokenizer.ggml.tokens",
+                                                                std::vector<std::string>());
+  SpecialTexts special;
+  for (const auto& [name, id_key] :
+       {std::pair("bos_token", "bos_token_id"), std::pair("eos_token", "eos_token_id"),
+        std::pair("unk_token", "unknown_token_id"), std::pair("pad_token", "padding_token_id")}) {
+    const int64_t id = metadata.get_or<int64_t>(concat("tokenizer.ggml.", id_key), -1);
+    if (id >= 0 && id < static_cast<int64_t>(pieces.size()))
+      special.emplace_back(name, pieces[static_cast<size_t>(id)]);
+  }
+  return ChatTemplate(metadata.get<std::string>(key), concat(path.string(), ", ", key),
+                      std::move(special));
+}
+
+std::optional<ChatTemplate> find_in_folder(const std::filesystem::path& folder,
+                                           std::string_view which) {
+  const auto config_path = folder / "tokenizer_config.json";
+  nlohmann::json config = nlohmann::json::object();
+  if (std::filesystem::exists(config_path))
+    config = io::parse_json(read_file(config_path, kLargestConfig), config_path.string());
+  TEMPERA_CHECK(config.is_object(), config_path.string(), ": not a JSON object");
+  SpecialTexts special = special_texts(config);
+
+  const bool standard = which.empty() || which == "default";
+  // Files of their own stand above the configuration, as the library that writes them has it.
+  const auto file = standard ? folder / "chat_template.jinja"
+                             : folder / "additional_chat_templates" / concat(which, ".jinja");
+  if (std::filesystem::exists(file))
+    return ChatTemplate(read_file(file, TemplateLimits{}.source_bytes), file.string(),
+                        std::move(special));
+  auto source = pick_template(config, which, config_path.string());
+  if (!source) {
+    TEMPERA_CHECK(which.empty(), "'", folder.string(), "' has no chat template '", which, "'");
+    return std::nullopt;
+  }
+  return ChatTemplate(*source, concat(config_path.string(), ", chat_template"), std::move(special));
+}
+
 }  // namespace
 
 ChatMessage ChatMessage::from_json(const Json& json, std::string_view where) {
@@ -103,30 +154,11 @@ ChatMessage ChatMessage::from_json(const Json& json, std::string_view where) {
 ChatTemplate::ChatTemplate(std::string_view source, std::string name, SpecialTexts special)
     : name_(name), template_(source, std::move(name)), special_(std::move(special)) {}
 
-std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path& folder,
+std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path& model,
                                                std::string_view which) {
-  const auto config_path = folder / "tokenizer_config.json";
-  nlohmann::json config = nlohmann::json::object();
-  if (std::filesystem::exists(config_path))
-    config = io::parse_json(read_file(config_path, kLargestConfig), config_path.string());
-  TEMPERA_CHECK(config.is_object(), config_path.string(), ": not a JSON object");
-  SpecialTexts special = special_texts(config);
-
-  const bool standard = which.empty() || which == "default";
-  // Files of their own stand above the configuration, as the library that writes them has it.
-  const auto file = standard ? folder / "chat_template.jinja"
-                             : folder / "additional_chat_templates" / concat(which, ".jinja");
   TEMPERA_CHECK(which.find_first_of("/\\") == which.npos, "'", which,
                 "' is not the name of a chat template");
-  if (std::filesystem::exists(file))
-    return ChatTemplate(read_file(file, TemplateLimits{}.source_bytes), file.string(),
-                        std::move(special));
-  auto source = pick_template(config, which, config_path.string());
-  if (!source) {
-    TEMPERA_CHECK(which.empty(), "'", folder.string(), "' has no chat template '", which, "'");
-    return std::nullopt;
-  }
-  return ChatTemplate(*source, concat(config_path.string(), ", chat_template"), std::move(special));
+  return model.extension() == ".gguf" ? find_in_gguf(model, which) : find_in_folder(model, which);
 }
 
 Rendered ChatTemplate::render_all(std::span<const ChatMessage> messages, const ChatOptions& options,

@@ -47,11 +47,11 @@ class ChatTemplate {
   // `name` stands before messages of errors.
   ChatTemplate(std::string_view source, std::string name, SpecialTexts special = {});
 
-  // The template of a model's folder: chat_template.jinja, or "chat_template" in
-  // tokenizer_config.json, which may be a list of named ones. Without `which`, the one named
-  // "default" is taken. The special tokens come from tokenizer_config.json. Nothing if the folder
-  // has no template; throws if it has none of that name.
-  static std::optional<ChatTemplate> find(const std::filesystem::path& folder,
+  // The template of a model: of a folder, chat_template.jinja or "chat_template" in
+  // tokenizer_config.json, which may be a list of named ones; of a .gguf file, its metadata.
+  // Without `which`, the one named "default" is taken. The special tokens come from the same files.
+  // Nothing if the model has no template; throws if it has none of that name.
+  static std::optional<ChatTemplate> find(const std::filesystem::path& model,
                                           std::string_view which = {});
 
   std::string render(std::span<const ChatMessage> messages, const ChatOptions& options = {}) const;

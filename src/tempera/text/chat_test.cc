@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
+#include "tempera/io/gguf.h"
 
 namespace tempera::text {
 namespace {
@@ -113,6 +116,38 @@ TEST(Chat, FindsTheTemplateOfAFolder) {
             std::string::npos);
   write_file(folder.path() / "chat_template.jinja", "four\n");
   EXPECT_EQ(ChatTemplate::find(folder.path())->render({}), "four");
+}
+
+TEST(Chat, FindsTheTemplateOfAGgufFile) {
+  const TempFolder folder;
+  const auto path = folder.path() / "model.gguf";
+  io::GgufMetadata metadata;
+  io::write_gguf(path, metadata, {});
+  EXPECT_FALSE(ChatTemplate::find(path));
+  metadata.add("tokenizer.ggml.tokens", io::GgufArray(std::vector<std::string>{"<s>", "</s>"}));
+  metadata.add("tokenizer.ggml.bos_token_id", uint32_t{0});
+  metadata.add("tokenizer.ggml.eos_token_id", uint32_t{7});  // no such piece
+  metadata.add("tokenizer.chat_template", std::string("{{ bos_token }}one{{ eos_token }}"));
+  metadata.add("tokenizer.chat_template.tool_use", std::string("two"));
+  io::write_gguf(path, metadata, {});
+  EXPECT_EQ(ChatTemplate::find(path)->render({}), "<s>one");
+  EXPECT_EQ(ChatTemplate::find(path, "tool_use")->render({}), "two");
+  EXPECT_NE(refusal([&] { ChatTemplate::find(path, "rag"); }).find("no chat template 'rag'"),
+            std::string::npos);
+}
+
+TEST(Chat, WritesAsSmolLm2Does) {
+  const char* set = std::getenv("TEMPERA_DATA");
+  const char* home = std::getenv("HOME");
+  const std::filesystem::path data =
+      set ? set : std::filesystem::path(home ? home : "") / ".cache" / "tempera-data";
+  const auto path = data / "models" / "smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
+  const auto rendered = ChatTemplate::find(path)->render_with_answers(conversation());
+  EXPECT_TRUE(rendered.text.starts_with("<|im_start|>system\nYou are a helpful AI assistant"));
+  EXPECT_TRUE(rendered.text.ends_with(
+      "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\nd<|im_end|>\n"));
+  EXPECT_EQ(parts(rendered), (std::vector<std::string>{"bä<|im_end|>\n", "d<|im_end|>\n"}));
 }
 
 }  // namespace
