@@ -58,3 +58,18 @@ def test_same_merges_on_texts(tmp_path, name, size, frequency, part):
     if not (DATA / name).exists():
         pytest.skip(f"{DATA / name} is not there")
     check(tmp_path, (DATA / name).read_text(encoding="utf-8")[:part], size, frequency)
+
+
+PROGRAM = ROOT / "build" / "tempera"
+
+
+@pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
+def test_data_learns_a_tokenizer(tmp_path):
+    text = "the cat sat on the mat, the cat and the mat\n" * 3
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    done = subprocess.run([PROGRAM, "data", tmp_path / "a.txt", "--out", tmp_path / "out", "--train-tokenizer", "270", "--json"],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    read = tokenizers.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    assert json.loads(done.stdout)["vocabulary"] == read.get_vocab_size() == 270
+    assert json.loads(done.stdout)["tokens"] == len(read.encode(text).ids) + 1
