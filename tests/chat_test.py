@@ -113,7 +113,7 @@ EXPRESSIONS = [
     # access
     "dict.b", "dict['b']", "dict['items']", "dict.a.x[0]", "dict.missing", "dict.missing.more", "dict['missing']", "dict[missing]",
     "items[0]", "items[-1]", "items[9]", "items['x']", "items.0", "items[1:]", "items[:-1]", "items[::-1]", "items[::2]", "items[5:]", "items[-2:9:1]",
-    "items[::0]", "text[2:7]", "text[-3]", "text[::-1]", "text[99]", "word['upper']()", "number.x", "nothing.x", "missing.x", "missing[0]", "missing[1:]",
+    "items[::0]", "text[2:7]", "text[-3]", "text[::-1]", "text[99]", "word['upper']()", "number.x", "nothing.x", "missing.x", "missing[0]", "missing[1:]", "dict[1:]", "nothing[1:]",
     "items.append(1)", "dict.pop('b')", "dict.update({})", "items.append is defined", "word.nosuch", "dict.keys()", "dict.values() | list", "dict.items() | list",
     "dict.get('b')", "dict.get('z')", "dict.get('z', 5)", "dict.get()", "people[0].name.upper()", "number[0]", "dict[[1]]", "word[1.0]",
     # methods
@@ -135,7 +135,7 @@ EXPRESSIONS = [
     "{'b': 1, 'A': 2, 'c': 0} | dictsort", "{'b': 1, 'A': 2} | dictsort(true)", "{'b': 1, 'A': 2} | dictsort(by='value')", "{'b': 1, 'A': 2} | dictsort(reverse=true)", "items | sort", "words | sort", "words | sort(case_sensitive=true)",
     "words | sort(reverse=true)", "people | sort(attribute='age') | map(attribute='name') | list", "[1, 'a'] | sort", "items | reverse | list", "word | reverse", "items | sum", "people | sum(attribute='age')", "items | min", "words | max",
     "['a', 'A', 'b'] | unique | list", "[1, 1.0, 2] | unique | list", "'a\\nb\\n\\nc' | indent", "'a\\nb' | indent(2, true)", "'a\\n\\nb' | indent(2, blank=true)", "'a\\nb' | indent('> ')", "'<a>' | safe", "'<a>' | e", "'<a>' | safe + '<b>'", "'<b>' + ('<a>' | safe)",
-    "('<a>' | safe) ~ '<b>'", "['<a>' | safe]", "'<a>' | safe | upper", "dict | tojson", "dict | tojson(indent=2)", "dict | tojson(indent=0)", "dict | tojson(sort_keys=true)", "dict | tojson(separators=(',', ':'))", "text | tojson", "text | tojson(ensure_ascii=true)",
+    "('<a>' | safe) ~ '<b>'", "['<a>' | safe]", "'<a>' | safe | upper", "['<a> ' | safe | upper | trim]", "['<a>' | safe | title]", "missing is callable", "dict | tojson", "dict | tojson(indent=2)", "dict | tojson(indent=0)", "dict | tojson(sort_keys=true)", "dict | tojson(separators=(',', ':'))", "text | tojson", "text | tojson(ensure_ascii=true)",
     "quotes | tojson", "quotes | tojson(true)", "floats | tojson", "missing | tojson", "[] | tojson(indent=2)", "{} | tojson(indent=2)", "[[], {}] | tojson(indent=2)", "{1: 2, none: 3, true: 4, 1.5: 5} | tojson", "(1, 2) | tojson", "items | tojson(indent='\\t')",
     "items | nosuch", "dict.items() | tojson", "items | map('string') | tojson", "nothing | string | upper", "items | first | string", "-1 | abs", "word | length + 1", "word ~ 1 | string", "(word ~ 1) | length", "people | selectattr('name', 'in', ['Ann']) | list | length",
     # tests

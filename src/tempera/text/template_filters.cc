@@ -11,23 +11,30 @@
 namespace tempera::text::jinja {
 namespace {
 
-Value text_result(std::string text, Budget& budget) {
+Value text_result(std::string text, Budget& budget, bool markup = false) {
   budget.grow(0, text.size());
-  return Value::text(std::move(text));
+  return Value::text(std::move(text), markup);
 }
 
 template <std::string (*Function)(std::string_view)>
 Value changed(const FilterCall& call) {
   bind(call.arguments, call.name, {});
-  return text_result(Function(to_text(call.value, call.budget)), call.budget);
+  return text_result(Function(to_text(call.value, call.budget)), call.budget,
+                     call.value.is_markup());
+}
+
+Value titled(const FilterCall& call) {
+  bind(call.arguments, "title", {});
+  return text_result(title_words(to_text(call.value, call.budget)), call.budget);
 }
 
 Value trim(const FilterCall& call) {
   const auto bound = bind(call.arguments, "trim", {"chars"});
   std::optional<std::string_view> chars;
   if (bound[0] && !bound[0]->is_none()) chars = require_text(*bound[0], "the argument of trim");
-  return text_result(std::string(strip(to_text(call.value, call.budget), Side::kBoth, chars)),
-                     call.budget);
+  const std::string text = to_text(call.value, call.budget);
+  return text_result(std::string(strip(text, Side::kBoth, chars)), call.budget,
+                     call.value.is_markup());
 }
 
 Value replaced(const FilterCall& call) {
@@ -204,7 +211,7 @@ const std::map<std::string, Filter, std::less<>>& all_filters() {
         {"round", rounded},
         {"safe", safe},
         {"string", string},
-        {"title", changed<title_words>},
+        {"title", titled},
         {"tojson", json},
         {"trim", trim},
         {"upper", changed<upper>},

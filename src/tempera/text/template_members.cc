@@ -212,8 +212,7 @@ Value get_slice(const Value& value, const Value& begin, const Value& end, const 
     return Value::text(std::move(out), value.is_markup());
   }
   const auto* sequence = value.sequence();
-  if (!sequence || !indexable(*sequence))
-    return Value::undefined(concat(object_name(value), " has no slices"));
+  TEMPERA_CHECK(sequence && indexable(*sequence), object_name(value), " has no slices");
   std::vector<Value> items;
   budget.steps(sequence->items.size());
   for (const size_t at : slice_places(sequence->items.size(), begin, end, step))

@@ -82,7 +82,10 @@ const std::map<std::string, Test, std::less<>>& all_tests() {
   static const std::map<std::string, Test, std::less<>> tests = {
       {"boolean", {false, [](Q q) { return q.value.get<bool>() != nullptr; }}},
       {"callable",
-       {false, [](Q q) { return q.value.get<std::shared_ptr<const Callable>>() != nullptr; }}},
+       {false,
+        [](Q q) {  // an undefined value can be called too, to say that it is undefined
+          return q.value.is_undefined() || q.value.get<std::shared_ptr<const Callable>>();
+        }}},
       {"defined", {false, [](Q q) { return !q.value.is_undefined(); }}},
       {"divisibleby", {true, [](Q q) { return remainder(q, *q.other) == 0; }}},
       {"eq", {true, is_equal}},
