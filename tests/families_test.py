@@ -54,7 +54,7 @@ CASES = {
     "granite": ("Granite", dict(GROUPED, embedding_multiplier=3.0, attention_multiplier=0.1, residual_multiplier=0.7,
                                 logits_scaling=2.0)),
     "gemma2": ("Gemma2", dict(GROUPED, head_dim=16, sliding_window=6, query_pre_attn_scalar=24,
-                              attn_logit_softcapping=2.0, final_logit_softcapping=1.0)),
+                              attn_logit_softcapping=2.0, final_logit_softcapping=20.0)),
     "olmo2": ("Olmo2", GROUPED),
 }
 
@@ -168,3 +168,83 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path):
     assert "did you mean 'llama'" in fails(folder, tmp_path)
     (folder / "config.json").write_text(json.dumps(config)[:-20])
     assert "config.json" in fails(folder, tmp_path)
+
+
+PROGRAM = BUILD / "src" / "tempera" / "cli" / "tempera"
+
+
+def export(*arguments):
+    return subprocess.run([PROGRAM, "export", *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+def theirs(folder):
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+    with torch.no_grad():
+        return model(tokens()).logits
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_transformers_reads_what_we_write(name, tmp_path):
+    with torch.no_grad():
+        logits = make(name, tmp_path / "model")(tokens()).logits
+    done = export(tmp_path / "model", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    expect_close(theirs(tmp_path / "out"), logits, "logits", 1e-6)
+
+
+# A temperature a head, and what takes it up: W_q, W_v, or the gain of a QK-norm over all heads.
+@pytest.mark.parametrize("name", ["gpt2", "neox", "llama", "qwen2", "gemma2", "olmo2"])
+def test_a_folded_model_gives_the_same_logits_in_transformers(name, tmp_path):
+    make(name, tmp_path / "model")
+    subprocess.run([TOOL, "temper", tmp_path / "model", "head,value", tmp_path / "tempered"], check=True)
+    assert json.loads((tmp_path / "tempered" / "config.json").read_text())["model_type"] == "tempera"
+    ours = run(tmp_path / "tempered", tmp_path / "x", tokens=tokens())["logits"]
+    assert not torch.allclose(ours, theirs(tmp_path / "model"), rtol=1e-2), "the temperature does nothing"
+    done = export(tmp_path / "tempered", "--fold", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    folded = run(tmp_path / "out", tmp_path / "y", tokens=tokens())["logits"]
+    expect_close(folded, ours, "folded", 1e-5)
+    expect_close(theirs(tmp_path / "out"), ours, "transformers")
+
+
+def test_what_cannot_be_folded_is_refused_with_the_reason(tmp_path):
+    make("llama", tmp_path / "model")
+    subprocess.run([TOOL, "temper", tmp_path / "model", "ssa", tmp_path / "tempered"], check=True)
+    done = export(tmp_path / "tempered", "--fold", "--out", tmp_path / "out")
+    assert done.returncode == 1 and "depends on the token" in done.stderr
+    assert not (tmp_path / "out").exists() and not list(tmp_path.glob("*.part"))
+    make("qwen3", tmp_path / "shared")
+    subprocess.run([TOOL, "temper", tmp_path / "shared", "head", tmp_path / "tempered3"], check=True)
+    done = export(tmp_path / "tempered3", "--fold", "--out", tmp_path / "out")
+    assert done.returncode == 1 and "share the gain of their QK-norm" in done.stderr
+    done = export(tmp_path / "model", "--out", tmp_path / "model")
+    assert done.returncode == 1 and "is there already" in done.stderr
+
+
+def test_one_temperature_for_all_is_a_scale_of_granite(tmp_path):
+    make("llama", tmp_path / "model")
+    subprocess.run([TOOL, "temper", tmp_path / "model", "focal", tmp_path / "tempered"], check=True)
+    ours = run(tmp_path / "tempered", tmp_path / "x", tokens=tokens())["logits"]
+    done = export(tmp_path / "tempered", "--fold", "--as", "granite", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["model_type"] == "granite" and config["attention_multiplier"] > 16**-0.5
+    expect_close(theirs(tmp_path / "out"), ours, "transformers")
+
+
+# What the format has no words for: layers with a window outside Gemma-2, RoPE by length, scales.
+GGUF_CASES = [name for name in CASES if name not in
+              ("mistral-window", "qwen2-window", "llama-dynamic", "llama-llama3", "llama-yarn-scaled", "gemma2",
+               "gpt2-inner-untied", "neox-sequential")]
+
+
+@pytest.mark.parametrize("name", GGUF_CASES)
+def test_gguf_there_and_back(name, tmp_path):
+    with torch.no_grad():
+        logits = make(name, tmp_path / "model")(tokens()).logits
+    file = tmp_path / "out.gguf"
+    done = export(tmp_path / "model", "--as", "gguf", "--out", file)
+    assert done.returncode == 0, done.stderr
+    expect_close(run(file, tmp_path / "x", tokens=tokens())["logits"], logits, "logits")
+    done = export(tmp_path / "model", "--as", "gguf", "--out", file)
+    assert done.returncode == 1 and "is there already" in done.stderr

@@ -19,7 +19,8 @@
 // The table of verbs. Each word NAME stands for a file NAME.cc with `Verb NAME_verb()`.
 #define TEMPERA_VERBS(X) \
   X(compare)             \
-  X(train) X(eval) X(generate) X(info) X(data) X(tokenize) X(methods) X(bench) X(completion)
+  X(train)               \
+  X(eval) X(generate) X(info) X(data) X(tokenize) X(methods) X(export) X(bench) X(completion)
 
 namespace tempera::cli {
 

@@ -76,16 +76,18 @@ nlohmann::json write_config(const Family& family, const ModelConfig& config) {
   return fields.json();
 }
 
-const Family* family_of(const ModelConfig& config) {
+bool can_express(const Family& family, const ModelConfig& config) {
   const ModelConfig wanted = spelled_out(config);
-  for (const Family& family : all_families()) {
-    try {
-      if (spelled_out(read_config(family, write_config(family, wanted), "")) == wanted)
-        return &family;
-    } catch (const Error&) {
-      // this family has no words for it
-    }
+  try {
+    return spelled_out(read_config(family, write_config(family, wanted), "")) == wanted;
+  } catch (const Error&) {
+    return false;
   }
+}
+
+const Family* family_of(const ModelConfig& config) {
+  for (const Family& family : all_families())
+    if (can_express(family, config)) return &family;
   return nullptr;
 }
 

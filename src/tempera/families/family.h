@@ -55,6 +55,8 @@ nn::ModelConfig read_config(const Family& family, const nlohmann::json& json,
                             const std::string& where);
 nlohmann::json write_config(const Family& family, const nn::ModelConfig& config);
 
+// Whether writing and reading gives the same model, training aside.
+bool can_express(const Family& family, const nn::ModelConfig& config);
 // The family that can express the model, by writing and reading it; null: none.
 const Family* family_of(const nn::ModelConfig& config);
 

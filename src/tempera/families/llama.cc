@@ -163,7 +163,11 @@ void gemma2_fields(Fields& f, ModelConfig& c) {
   f.number("final_logit_softcapping", c.logit_cap, 0);
   double scalar = c.attention_scale > 0 ? 1 / (c.attention_scale * c.attention_scale)
                                         : static_cast<double>(c.size_of_head());
-  f.number("query_pre_attn_scalar", scalar, 256);
+  // Whole in all files, and readers insist on it.
+  if (!f.reading() && std::abs(scalar - std::round(scalar)) < 1e-9)
+    f.set("query_pre_attn_scalar", std::llround(scalar));
+  else
+    f.number("query_pre_attn_scalar", scalar, 256);
   TEMPERA_CHECK(scalar > 0, f.where(), ": query_pre_attn_scalar: ", scalar,
                 " given, above 0 expected");
   c.attention_scale = 1 / std::sqrt(scalar);

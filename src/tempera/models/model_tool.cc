@@ -5,7 +5,8 @@
 //                                   key_start (B) -> padded, and cached: a part of the rows at once
 //                                   and the others one by one
 //                                 -> logits
-// model_tool weights MODEL OUT    the weights by the file's names, from a folder
+// model_tool temper MODEL METHOD OUT   the same model with a temperature whose parameters are far
+//                                      from their start, as a folder of our own
 #include <torch/torch.h>
 
 #include <cstdlib>
@@ -16,7 +17,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/families/family.h"
-#include "tempera/models/load.h"
+#include "tempera/models/export.h"
 #include "tempera/models/tensor_file.h"
 #include "tempera/models/weights.h"
 
@@ -81,12 +82,27 @@ nn::StateMap run_all(const models::LoadedModel& loaded, nn::Batch batch) {
   return out;
 }
 
+void temper(const std::string& path, const std::string& method, const std::string& out) {
+  const nn::TemperatureConfig temperature{.method = method};
+  const auto loaded = models::load_model(path, {.temperature = temperature});
+  const torch::NoGradGuard no_grad;
+  double phase = 0;
+  for (const auto& parameter : loaded.model->parameter_list())
+    if (parameter.kind == nn::ParameterKind::kTemperature) {
+      const auto index = torch::arange(parameter.tensor.numel(), torch::kFloat64);
+      parameter.tensor.add_(((index * 12.9898 + ++phase).sin() * 0.3).view_as(parameter.tensor));
+    }
+  models::export_folder(loaded, out, {});
+}
+
 int run(const std::vector<std::string>& arguments) {
-  const auto loaded = models::load_model(arguments.at(1));
-  models::write_tensors(arguments.back(),
-                        arguments.at(0) == "weights"
-                            ? by_file_names(loaded, loaded.model->state())
-                            : run_all(loaded, batch_of(models::read_tensors(arguments.at(2)))));
+  if (arguments.at(0) == "temper") {
+    temper(arguments.at(1), arguments.at(2), arguments.at(3));
+  } else {
+    models::write_tensors(arguments.at(3),
+                          run_all(models::load_model(arguments.at(1)),
+                                  batch_of(models::read_tensors(arguments.at(2)))));
+  }
   return EXIT_SUCCESS;
 }
 

@@ -42,17 +42,21 @@ at::ScalarType torch_type(const io::TensorView& view) {
                      ", which no model has"));
 }
 
+io::TensorView view_of(const std::string& name, const torch::Tensor& tensor) {
+  TEMPERA_CHECK(tensor.is_cpu() && tensor.is_contiguous(), "the tensor '", name,
+                "' does not lie in one piece in memory");
+  return {.name = name,
+          .dtype = stored_type(name, tensor.scalar_type()),
+          .shape = tensor.sizes().vec(),
+          .bytes = {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()}};
+}
+
 void write_tensors(const std::filesystem::path& path, const nn::StateMap& tensors) {
   std::vector<at::Tensor> held;  // keeps the bytes alive
   std::vector<io::TensorView> views;
   for (const auto& [name, tensor] : tensors) {
     held.push_back(tensor.detach().to(at::kCPU).contiguous());
-    const at::Tensor& plain = held.back();
-    views.push_back(
-        {.name = name,
-         .dtype = stored_type(name, plain.scalar_type()),
-         .shape = plain.sizes().vec(),
-         .bytes = {static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()}});
+    views.push_back(view_of(name, held.back()));
   }
   io::write_safetensors(path, std::move(views));
 }

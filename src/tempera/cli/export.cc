@@ -1,0 +1,85 @@
+#include "tempera/models/export.h"
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tempera/base/error.h"
+#include "tempera/cli/verb.h"
+#include "tempera/config/common.h"
+
+namespace tempera::cli {
+namespace {
+
+constexpr const char* kGguf = "gguf";
+
+struct Settings {
+  std::string model;
+  std::string out;
+  bool fold = false;
+  std::string as;
+  std::string dtype = "auto";
+  double shard_gb = 5;
+  bool json = false;
+
+  void declare(config::Options& options) {
+    options.positional("model", model, "a folder or a .gguf file");
+    options.option("out", out, "what to write: a new folder, or a .gguf file with --as gguf");
+    options.option("fold", fold,
+                   "multiply the temperatures into the weights, so that other programs run them");
+    options.option("as", as, "a family of transformers to write, such as granite, or gguf");
+    options.option("dtype", dtype,
+                   config::Domain{.choices = {"auto", "float32", "bfloat16", "float16", "q8_0"}},
+                   "of the numbers; auto: as the model has them; q8_0: GGUF only");
+    options.option("shard-gb", shard_gb, config::above_to(0, 1e6), "most of one file of a folder");
+    config::json_option(options, json);
+  }
+};
+
+torch::ScalarType folder_type(const Settings& settings, const models::LoadedModel& loaded) {
+  std::string word = settings.dtype;
+  if (word == "auto" && loaded.config.is_object())
+    word = loaded.config.value("dtype", loaded.config.value("torch_dtype", "float32"));
+  if (word == "bfloat16") return torch::kBFloat16;
+  if (word == "float16") return torch::kHalf;
+  if (word == "q8_0") throw UsageError("--dtype q8_0 is for --as gguf; give it, or another type");
+  return torch::kFloat32;
+}
+
+io::GgmlType file_type(const std::string& dtype) {
+  if (dtype == "bfloat16") return io::GgmlType::kBF16;
+  if (dtype == "float16") return io::GgmlType::kF16;
+  if (dtype == "q8_0") return io::GgmlType::kQ8_0;
+  return io::GgmlType::kF32;
+}
+
+void run(const Settings& settings) {
+  if (settings.out.empty())
+    throw UsageError("--out: nothing given; name the folder or the .gguf file to write");
+  const auto loaded = models::load_model(settings.model);
+  std::string written = kGguf;
+  if (settings.as == kGguf) {
+    models::export_gguf(loaded, settings.out, settings.fold, file_type(settings.dtype));
+  } else {
+    written = models::export_folder(
+        loaded, settings.out,
+        {.fold = settings.fold,
+         .as = settings.as,
+         .dtype = folder_type(settings, loaded),
+         .shard_bytes = static_cast<uint64_t>(settings.shard_gb * (uint64_t{1} << 30))});
+  }
+  if (settings.json) {
+    std::cout << nlohmann::ordered_json{{"out", settings.out}, {"model_type", written}}.dump()
+              << "\n";
+  } else {
+    std::cout << "wrote " << settings.out << " (" << written << ")\n";
+  }
+}
+
+}  // namespace
+
+Verb export_verb() {
+  return make_verb<Settings>("export", "write a model for other programs", run);
+}
+
+}  // namespace tempera::cli

@@ -1,0 +1,160 @@
+#include "tempera/models/export.h"
+
+#include <torch/torch.h>
+
+#include "tempera/base/error.h"
+#include "tempera/base/files.h"
+#include "tempera/families/family.h"
+#include "tempera/models/fold.h"
+#include "tempera/models/tensor_file.h"
+#include "tempera/models/weights.h"
+
+namespace tempera::models {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// What a tokenizer and its way to write conversations may need; copied as they are.
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
+                                           "tokenizer.model",
+                                           "tokenizer_config.json",
+                                           "vocab.json",
+                                           "merges.txt",
+                                           "vocab.txt",
+                                           "special_tokens_map.json",
+                                           "added_tokens.json",
+                                           "chat_template.jinja",
+                                           "generation_config.json"};
+
+// A folder that is written beside and then takes its place.
+class NewFolder {
+ public:
+  explicit NewFolder(const fs::path& folder)
+      : folder_(fs::absolute(folder).lexically_normal()), part_(folder_.string() + ".part") {
+    TEMPERA_CHECK(!fs::exists(folder_) || (fs::is_directory(folder_) && fs::is_empty(folder_)),
+                  folder.string(), " is there already; give --out another folder");
+    fs::remove_all(part_);
+    fs::create_directories(part_);
+  }
+  ~NewFolder() {
+    std::error_code ignored;
+    fs::remove_all(part_, ignored);
+  }
+  NewFolder(const NewFolder&) = delete;
+  NewFolder& operator=(const NewFolder&) = delete;
+
+  const fs::path& part() const { return part_; }
+  void finish() {
+    sync_folder(part_);
+    fs::remove(folder_);
+    fs::rename(part_, folder_);
+    sync_folder(folder_.parent_path());
+  }
+
+ private:
+  fs::path folder_, part_;
+};
+
+const char* dtype_word(torch::ScalarType dtype) {
+  if (dtype == torch::kBFloat16) return "bfloat16";
+  if (dtype == torch::kHalf) return "float16";
+  return "float32";
+}
+
+nn::StateMap converted(const nn::StateMap& state, torch::ScalarType dtype) {
+  nn::StateMap out;
+  for (const auto& [name, tensor] : state)
+    out[name] = tensor.is_floating_point() ? tensor.to(dtype) : tensor;
+  return out;
+}
+
+void write_state(const fs::path& folder, const nn::StateMap& state, uint64_t shard_bytes) {
+  std::vector<io::TensorView> views;
+  for (const auto& [name, tensor] : state) views.push_back(view_of(name, tensor));
+  io::write_safetensors_folder(folder, views, {{"format", "pt"}}, shard_bytes);
+}
+
+// The temperature is in the weights, or in the one scale that the family to write can state.
+FoldedModel without_temperature(const LoadedModel& loaded, const ExportOptions& options) {
+  nn::Model& model = *loaded.model;
+  const auto factor = common_logit_factor(model);
+  if (options.as != "granite" || !factor || *factor <= 0) return fold(model);
+  FoldedModel scaled{model.config(), {}};
+  for (const auto& [name, tensor] : model.state())
+    if (name.find(".temperature.") == std::string::npos) scaled.state[name] = tensor;
+  const double natural = 1 / std::sqrt(static_cast<double>(scaled.config.size_of_head()));
+  const double scale = scaled.config.attention_scale;
+  scaled.config.attention_scale = (scale > 0 ? scale : natural) * *factor;
+  scaled.config.temperature = {};
+  return scaled;
+}
+
+const families::Family& family_to_write(const LoadedModel& loaded, const nn::ModelConfig& config,
+                                        const std::string& as) {
+  if (!as.empty()) {
+    const auto& family = families::find_family(as, "--as");
+    TEMPERA_CHECK(families::can_express(family, config), "the model has parts that ", as,
+                  " has no words for; leave --as out");
+    return family;
+  }
+  for (const auto& family : families::all_families())
+    if (family.name == loaded.family && families::can_express(family, config)) return family;
+  const auto* family = families::family_of(config);
+  TEMPERA_CHECK(family,
+                "no family of transformers has a model of this shape; export without "
+                "--fold writes our own format");
+  return *family;
+}
+
+void write_hf(const LoadedModel& loaded, const fs::path& folder, const FoldedModel& model,
+              const families::Family& family, const ExportOptions& options) {
+  // Fields that say nothing about the logits stay as they were, of another family only these.
+  Json config = Json::object();
+  if (loaded.config.is_object())
+    for (const auto& [key, value] : loaded.config.items())
+      if (loaded.family == family.name || key.ends_with("_token_id")) config[key] = value;
+  for (const char* key : {"rope_parameters", "rope_scaling", "torch_dtype"}) config.erase(key);
+  config.update(families::write_config(family, model.config));
+  config["dtype"] = dtype_word(options.dtype);
+  write_file(folder / "config.json", config.dump(2) + "\n");
+  write_state(folder,
+              converted(file_tensors(model.config, model.state, family.rules()), options.dtype),
+              options.shard_bytes);
+}
+
+void write_own(const LoadedModel& loaded, const fs::path& folder, const ExportOptions& options) {
+  write_file(folder / "config.json", model_config_json(loaded.model->config(), loaded.tokenizer));
+  write_state(folder, converted(loaded.model->state(), options.dtype), options.shard_bytes);
+}
+
+bool has_temperature(nn::Model& model) {
+  for (const Method* method : model.methods())
+    if (method->specs().size() != 1 || method->specs()[0].name != "softmax") return true;
+  return false;
+}
+
+}  // namespace
+
+std::string export_folder(const LoadedModel& loaded, const fs::path& folder,
+                          const ExportOptions& options) {
+  NewFolder made(folder);
+  std::string written = "tempera";
+  if (has_temperature(*loaded.model) && !options.fold) {
+    TEMPERA_CHECK(options.as.empty(), "--as ", options.as,
+                  ": the model has a temperature, which that format has no words for; give --fold");
+    write_own(loaded, made.part(), options);
+  } else {
+    const auto model = without_temperature(loaded, options);
+    const auto& family = family_to_write(loaded, model.config, options.as);
+    write_hf(loaded, made.part(), model, family, options);
+    written = family.name;
+  }
+  if (fs::is_directory(loaded.path))
+    for (const char* name : kTokenizerFiles)
+      if (fs::exists(loaded.path / name)) fs::copy_file(loaded.path / name, made.part() / name);
+  made.finish();
+  return written;
+}
+
+}  // namespace tempera::models

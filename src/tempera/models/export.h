@@ -1,0 +1,29 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "tempera/io/ggml_type.h"
+#include "tempera/models/load.h"
+
+namespace tempera::models {
+
+struct ExportOptions {
+  bool fold = false;
+  std::string as = {};  // the model_type to write; empty: the model's own
+  torch::ScalarType dtype = torch::kFloat32;
+  uint64_t shard_bytes = uint64_t{5} << 30;
+};
+
+// Writes a folder that must not be there yet (an empty one may): in the form of transformers where
+// the model has no temperature, or with fold none any more; else in our own, which no other program
+// runs without the temperature. The tokenizer's files come along. Nothing is left behind on a
+// failure. Returns the model_type written.
+std::string export_folder(const LoadedModel& loaded, const std::filesystem::path& folder,
+                          const ExportOptions& options);
+
+// Writes a .gguf file; an existing one is not replaced. The tokenizer comes from a GGUF original.
+void export_gguf(const LoadedModel& loaded, const std::filesystem::path& path, bool fold,
+                 io::GgmlType type);
+
+}  // namespace tempera::models

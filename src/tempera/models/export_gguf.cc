@@ -1,0 +1,92 @@
+#include <torch/torch.h>
+
+#include "tempera/base/error.h"
+#include "tempera/families/gguf.h"
+#include "tempera/io/gguf_blocks.h"
+#include "tempera/models/export.h"
+#include "tempera/models/fold.h"
+#include "tempera/models/weights.h"
+
+namespace tempera::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Vectors stay as they are, as other writers of the format have it; so do rows that are no whole
+// number of blocks.
+io::GgmlType stored_type(const torch::Tensor& tensor, io::GgmlType wanted) {
+  if (tensor.dim() < 2) return io::GgmlType::kF32;
+  const auto block = static_cast<int64_t>(io::info_of(wanted).block_elements);
+  return tensor.size(-1) % block == 0 ? wanted : io::GgmlType::kF32;
+}
+
+int64_t file_type(io::GgmlType type) {
+  switch (type) {
+    case io::GgmlType::kF16:
+      return 1;
+    case io::GgmlType::kQ8_0:
+      return 7;
+    case io::GgmlType::kBF16:
+      return 32;
+    default:
+      return 0;
+  }
+}
+
+const families::Family& gguf_writer_family(const nn::ModelConfig& config, const std::string& own) {
+  for (const auto& family : families::all_families())
+    if (family.name == own) return family;
+  const auto* family = families::family_of(config);
+  TEMPERA_CHECK(family, "GGUF has no architecture for a model of this shape");
+  return *family;
+}
+
+io::GgufMetadata metadata_of(const LoadedModel& loaded, const nn::ModelConfig& config,
+                             const families::Family& family, io::GgmlType type) {
+  io::GgufMetadata metadata = families::gguf_metadata(family, config);
+  metadata.add("general.name", loaded.path.stem().string());
+  metadata.add("general.file_type", static_cast<uint32_t>(file_type(type)));
+  metadata.add("general.quantization_version", uint32_t{2});
+  if (loaded.path.extension() != ".gguf") return metadata;
+  const io::Gguf original(loaded.path);
+  for (const auto& [key, value] : original.metadata().entries())
+    if (key.starts_with("tokenizer.")) metadata.add(key, value);
+  return metadata;
+}
+
+}  // namespace
+
+void export_gguf(const LoadedModel& loaded, const fs::path& path, bool folds, io::GgmlType type) {
+  TEMPERA_CHECK(!fs::exists(path), path.string(), " is there already; give --out another name");
+  // Without a temperature there is nothing to fold; with one, the format has no words for it.
+  const auto softmax = [](const Method* method) {
+    return method->specs().size() == 1 && method->specs()[0].name == "softmax";
+  };
+  TEMPERA_CHECK(folds || std::ranges::all_of(loaded.model->methods(), softmax),
+                "GGUF has no words for a temperature; give --fold");
+  const FoldedModel model = fold(*loaded.model);
+  const auto& family = gguf_writer_family(model.config, loaded.family);
+  const auto state = file_tensors(model.config, model.state, families::gguf_rules(family));
+  std::vector<io::GgufTensor> tensors;
+  std::vector<const torch::Tensor*> values;
+  for (const auto& [name, tensor] : state) {
+    tensors.push_back({.name = name,
+                       .type = stored_type(tensor, type),
+                       .shape = tensor.sizes().vec(),
+                       .bytes = {}});
+    values.push_back(&tensor);
+  }
+  std::vector<std::byte> bytes;
+  io::write_gguf(path, metadata_of(loaded, model.config, family, type), tensors,
+                 [&](size_t index) -> std::span<const std::byte> {
+                   const auto& info = tensors[index];
+                   const auto plain = values[index]->to(torch::kFloat32).contiguous();
+                   bytes.resize(io::ggml_bytes(info.type, info.shape, info.name));
+                   io::quantize(info.type,
+                                {plain.const_data_ptr<float>(), static_cast<size_t>(plain.numel())},
+                                bytes);
+                   return bytes;
+                 });
+}
+
+}  // namespace tempera::models

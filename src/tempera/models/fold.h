@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+
+#include "tempera/nn/model.h"
+
+namespace tempera::models {
+
+struct FoldedModel {
+  nn::ModelConfig config;  // without a temperature
+  nn::StateMap state;      // without its parameters
+};
+
+// The model's weights with its temperatures multiplied into W_q, W_k and W_v, or into the gains of
+// its QK-norm. Throws Error, with the reason, where a temperature is not one number a head, or the
+// heads share what it would go into.
+FoldedModel fold(nn::Model& model);
+
+// The one factor that all logits of all layers and heads have, where there is one and the values
+// have none: what a model can say by the scale of its logits alone.
+std::optional<double> common_logit_factor(nn::Model& model);
+
+}  // namespace tempera::models

@@ -1,0 +1,58 @@
+#include "tempera/models/tokenizer.h"
+
+#include <algorithm>
+
+#include "tempera/base/error.h"
+#include "tempera/io/gguf.h"
+#include "tempera/text/gguf_tokenizer.h"
+#include "tempera/text/load.h"
+
+namespace tempera::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_gguf(const LoadedModel& loaded) { return loaded.path.extension() == ".gguf"; }
+
+bool has_tokenizer_files(const fs::path& folder) {
+  constexpr const char* kFiles[] = {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"};
+  return std::ranges::any_of(kFiles, [&](const char* name) { return fs::exists(folder / name); });
+}
+
+}  // namespace
+
+std::shared_ptr<const text::Tokenizer> tokenizer_of(const LoadedModel& loaded) {
+  if (is_gguf(loaded)) {
+    const io::Gguf file(loaded.path);
+    if (!file.metadata().find("tokenizer.ggml.model")) return nullptr;
+    return text::make_tokenizer(text::read_gguf_tokenizer(file.metadata()));
+  }
+  if (loaded.tokenizer == text::ByteTokenizer().name())
+    return std::make_shared<text::ByteTokenizer>();
+  if (has_tokenizer_files(loaded.path)) return text::load_tokenizer(loaded.path);
+  TEMPERA_CHECK(loaded.tokenizer.empty(), loaded.path.string(), ": the model reads the tokens of '",
+                loaded.tokenizer, "', and the folder has no tokenizer; copy its files there");
+  return nullptr;
+}
+
+std::optional<text::ChatTemplate> chat_template_of(const LoadedModel& loaded) {
+  if (!is_gguf(loaded)) return text::ChatTemplate::find(loaded.path);
+  const io::Gguf file(loaded.path);
+  if (!file.metadata().find("tokenizer.chat_template")) return std::nullopt;
+  text::SpecialTexts special;
+  const auto& tokens = file.metadata().get<std::vector<std::string>>("tokenizer.ggml.tokens");
+  const auto add = [&](const char* key, const char* name) {
+    if (!file.metadata().find(key)) return;
+    const auto id = file.metadata().get<int64_t>(key);
+    if (id >= 0 && id < static_cast<int64_t>(tokens.size()))
+      special.emplace_back(name, tokens[static_cast<size_t>(id)]);
+  };
+  add("tokenizer.ggml.bos_token_id", "bos_token");
+  add("tokenizer.ggml.eos_token_id", "eos_token");
+  add("tokenizer.ggml.unknown_token_id", "unk_token");
+  add("tokenizer.ggml.padding_token_id", "pad_token");
+  return text::ChatTemplate(file.metadata().get<std::string>("tokenizer.chat_template"),
+                            loaded.path.string(), special);
+}
+
+}  // namespace tempera::models

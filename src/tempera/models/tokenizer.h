@@ -1,0 +1,19 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "tempera/models/load.h"
+#include "tempera/text/chat.h"
+#include "tempera/text/tokenizer.h"
+
+namespace tempera::models {
+
+// What turns text into the model's ids: from its folder or file; null where there is none, as with
+// a model of a built-in task. Throws where there is one that cannot be read.
+std::shared_ptr<const text::Tokenizer> tokenizer_of(const LoadedModel& loaded);
+
+// How the model writes conversations; unset where it does not say.
+std::optional<text::ChatTemplate> chat_template_of(const LoadedModel& loaded);
+
+}  // namespace tempera::models
