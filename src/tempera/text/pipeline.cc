@@ -14,6 +14,10 @@ void TokenizerParts::add_token(AddedToken token) {
   const auto known = vocabulary.find(token.content);
   TEMPERA_CHECK(!known || *known == token.id, "the added token '", token.content, "' has the id ",
                 token.id, ", and ", *known, " in the vocabulary");
+  const bool taken = !known && token.id >= 0 && token.id < vocabulary.size() &&
+                     !vocabulary.piece(token.id).empty();
+  TEMPERA_CHECK(!taken, "the added token '", token.content, "' has the id ", token.id,
+                ", which is '", vocabulary.piece(token.id), "' in the vocabulary");
   token.outside_model |= !known;
   vocabulary.add(token.content, token.id);
   added.push_back(std::move(token));

@@ -150,6 +150,11 @@ void read_added_tokens(const JsonFields& root, const Normalizers& normalizers,
   }
 }
 
+bool is_known_id(const json& id, const Vocabulary& vocabulary) {
+  return id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(vocabulary.size()) &&
+         !vocabulary.piece(id.get<int32_t>()).empty();
+}
+
 void append_template(const JsonFields& processor, TokenizerParts& parts) {
   processor.only({"single", "pair", "special_tokens"});
   std::vector<int32_t> before, after;
@@ -169,10 +174,8 @@ void append_template(const JsonFields& processor, TokenizerParts& parts) {
     const std::string name = named.text("id");
     const JsonFields token(tokens.at(name.c_str()), processor.where() + " special_tokens");
     for (const auto& id : token.array("ids")) {
-      TEMPERA_CHECK(id.is_number_unsigned() &&
-                        id.get<uint64_t>() < static_cast<uint64_t>(parts.vocabulary.size()),
-                    processor.where(), ": '", name, "' has the id ", id.dump(),
-                    ", which is not in the vocabulary");
+      TEMPERA_CHECK(is_known_id(id, parts.vocabulary), processor.where(), ": '", name,
+                    "' has the id ", id.dump(), ", which is not in the vocabulary");
       (seen_text ? after : before).push_back(id.get<int32_t>());
     }
   }
@@ -185,9 +188,8 @@ void append_class_and_separator(const JsonFields& processor, TokenizerParts& par
   processor.only({"sep", "cls", "trim_offsets", "add_prefix_space"});
   const auto id = [&](const char* name) {
     const auto& pair = processor.array(name);
-    TEMPERA_CHECK(pair.size() == 2 && pair[1].is_number_unsigned() &&
-                      pair[1].get<uint64_t>() < static_cast<uint64_t>(parts.vocabulary.size()),
-                  processor.where(), ": \"", name, "\" is not a token with its id");
+    TEMPERA_CHECK(pair.size() == 2 && is_known_id(pair[1], parts.vocabulary), processor.where(),
+                  ": \"", name, "\" is not a token with its id");
     return pair[1].get<int32_t>();
   };
   parts.before.insert(parts.before.begin(), id("cls"));

@@ -188,10 +188,13 @@ bool is_control(char32_t code) {
 }
 
 bool is_word(char32_t code) {
+  // The letters in circles and squares are symbols by category.
   const auto kind = category(code);
   return class_of(code) == Class::kLetter || is_mark(code) || kind == UTF8PROC_CATEGORY_ND ||
          kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_PC || code == 0x200C ||
-         code == 0x200D || (code >= 0x24B6 && code <= 0x24E9);
+         code == 0x200D || (code >= 0x24B6 && code <= 0x24E9) ||
+         (code >= 0x1F130 && code <= 0x1F149) || (code >= 0x1F150 && code <= 0x1F169) ||
+         (code >= 0x1F170 && code <= 0x1F189);
 }
 
 void lowercase(std::string& text) {
