@@ -9,6 +9,7 @@
 #include "tempera/text/gguf_splits.h"
 #include "tempera/text/pipeline.h"
 #include "tempera/text/sentencepiece.h"
+#include "tempera/text/tokenizer_json_steps.h"
 #include "tempera/text/unicode.h"
 #include "tempera/text/wordpiece.h"
 
@@ -76,7 +77,9 @@ TokenizerParts byte_level_parts(const GgufTokenizer& description) {
   parts.kind = "bpe";
   add_tokens(description, parts);
   const GgufSplit& split = find_gguf_split(description.pre);
-  const bool bytes = split.add_steps(parts);
+  const std::string where = concat("the steps of '", description.pre, "'");
+  if (!split.normalizer.is_null()) add_normalizers(split.normalizer, where, parts.normalizers);
+  const bool bytes = add_pre_tokenizers(split.pre_tokenizer, where, true, parts.pre_tokenizers);
   std::vector<BpeMerge> merges;
   for (const std::string& merge : description.merges)
     merges.push_back(Bpe::parse_merge(parts.vocabulary, merge, merges.size(), {}));
