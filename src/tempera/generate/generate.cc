@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "tempera/base/error.h"
 
@@ -91,6 +92,53 @@ class Seen {
   torch::Tensor seen_;
 };
 
+// What the model has read: the sequences so far, or the newer part of them.
+class Context {
+ public:
+  Context(nn::Model& model, const Prompts& prompts, int64_t window, int64_t room)
+      : model_(model), sequences_(prompts), window_(window), room_(room) {
+    begin(/*full=*/false);
+  }
+
+  // (B, V): the scores of the next token.
+  const torch::Tensor& logits() const { return logits_; }
+
+  void add(const torch::Tensor& tokens) {
+    for (size_t b = 0; b < sequences_.size(); ++b)
+      sequences_[b].push_back(tokens[static_cast<int64_t>(b)].item<int64_t>());
+    --room_;
+    if (cache_->length() == cache_->capacity()) return begin(/*full=*/true);
+    const auto next = tokens.to(device()).unsqueeze(1);
+    logits_ = model_.project(model_.extend(next, *cache_).squeeze(1));
+  }
+
+ private:
+  torch::Device device() const { return model_.output_weight().device(); }
+
+  void begin(bool full) {
+    Prompts newest;
+    for (const auto& sequence : sequences_) {
+      auto keep = static_cast<int64_t>(sequence.size());
+      if (window_ > 0 && (full || keep > window_))
+        keep = std::min(keep, std::max<int64_t>(1, window_ / 2));
+      newest.emplace_back(sequence.end() - keep, sequence.end());
+    }
+    const Padded padded = pad_in_front(newest);
+    const int64_t length = padded.tokens.size(1);
+    const int64_t capacity = window_ > 0 ? std::min(window_, length + room_) : length + room_;
+    cache_ = model_.make_cache(static_cast<int64_t>(newest.size()), capacity,
+                               padded.start.defined() ? padded.start.to(device()) : padded.start);
+    logits_ = prefill(model_, padded.tokens.to(device()), *cache_);
+  }
+
+  nn::Model& model_;
+  Prompts sequences_;
+  int64_t window_;
+  int64_t room_;
+  std::optional<nn::ModelCache> cache_;
+  torch::Tensor logits_;
+};
+
 }  // namespace
 
 std::vector<int64_t> Answer::ids() const {
@@ -103,19 +151,20 @@ std::vector<Answer> generate(nn::Model& model, const Prompts& prompts,
                              const GenerateOptions& options, const TokenCallback& on_token) {
   check(model, prompts, options);
   const torch::NoGradGuard no_grad;
-  const auto device = model.output_weight().device();
-  const Padded padded = pad_in_front(prompts);
-  const int64_t length = padded.tokens.size(1);
+  const int64_t window = options.window.value_or(model.config().context);
+  TEMPERA_CHECK(window >= 0, "window: ", window, " given, at least 0 expected");
   int64_t room = options.max_tokens;
-  if (model.config().max_length() > 0) room = std::min(room, model.config().max_length() - length);
+  if (window == 0 && model.config().max_length() > 0) {
+    for (const auto& prompt : prompts)
+      room = std::min(room, model.config().max_length() - static_cast<int64_t>(prompt.size()));
+  }
   std::vector<Answer> answers(prompts.size());
   if (room == 0) return answers;
-  auto cache = model.make_cache(static_cast<int64_t>(prompts.size()), length + room,
-                                padded.start.defined() ? padded.start.to(device) : padded.start);
+  Context context(model, prompts, window, room);
   Sampler sampler(options.sampler);
   Seen seen(prompts, model.config().vocabulary, options.sampler.repetition_penalty);
-  auto logits = prefill(model, padded.tokens.to(device), cache);
   for (int64_t step = 0; step < room; ++step) {
+    const auto& logits = context.logits();
     const auto tokens = sampler.sample(seen.apply(logits)).to(torch::kCPU);
     const auto chances = logits.to(torch::kCPU, torch::kFloat32)
                              .log_softmax(1)
@@ -132,7 +181,7 @@ std::vector<Answer> generate(nn::Model& model, const Prompts& prompts,
     }
     if (std::ranges::all_of(answers, &Answer::stopped) || step + 1 == room) break;
     seen.add(tokens);
-    logits = model.project(model.extend(tokens.to(device).unsqueeze(1), cache).squeeze(1));
+    context.add(tokens);
   }
   return answers;
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "tempera/generate/sampler.h"
@@ -11,8 +12,12 @@ namespace tempera::generate {
 
 struct GenerateOptions {
   int64_t max_tokens = 256;
-  std::vector<int64_t> stop_tokens;  // an answer ends before one of these
-  SamplerOptions sampler;
+  std::vector<int64_t> stop_tokens = {};  // an answer ends before one of these
+  // Tokens that the model sees at once, for the length it was trained at is as far as most models
+  // can write: a full window is begun anew with its newer half. Unset: the model's context; 0: no
+  // bound but the model's longest sequence.
+  std::optional<int64_t> window = {};
+  SamplerOptions sampler = {};
 };
 
 struct Token {
@@ -32,7 +37,7 @@ struct Answer {
 using TokenCallback = std::function<bool(size_t prompt, const Token& token)>;
 
 // The new tokens that follow each prompt. The model must be in eval mode. Prompts of different
-// lengths are padded in front. An answer also ends where the model's longest sequence does.
+// lengths are padded in front.
 std::vector<Answer> generate(nn::Model& model, const std::vector<std::vector<int64_t>>& prompts,
                              const GenerateOptions& options, const TokenCallback& on_token = {});
 

@@ -201,13 +201,35 @@ TEST(Generate, KeepsToTheModelsLength) {
   config.context = 8;
   const auto model = nn::make_model(config, 1);
   model->eval();
-  EXPECT_EQ(answer_to(*model, {1, 2, 3}, {}).size(), 5U);
+  EXPECT_EQ(answer_to(*model, {1, 2, 3}, {.window = 0}).size(), 5U);
+  EXPECT_EQ(answer_to(*model, {1, 2, 3}, {.max_tokens = 30}).size(), 30U);
   EXPECT_THROW(answer_to(*model, {}, {}), Error);
   EXPECT_THROW(answer_to(*model, {11}, {}), Error);
   EXPECT_THROW(answer_to(*model, {1, 1, 1, 1, 1, 1, 1, 1, 1}, {}), Error);
   const auto classifier = nn::make_model(nn::phonebook_model(), 1);
   classifier->eval();
   EXPECT_THROW(answer_to(*classifier, {1}, {}), Error);
+}
+
+TEST(Generate, AFullWindowBeginsAnewWithItsNewerHalf) {
+  const auto model = nn::moved_model(nn::with_method(nn::tiny_config(), "ssa"));
+  model->eval();
+  GenerateOptions options;
+  options.max_tokens = 20;
+  options.window = 8;
+  options.sampler.temperature = 0;
+  std::vector<int64_t> text = {3, 1, 4}, seen = text;
+  for (const int64_t token : answer_to(*model, text, options)) {
+    if (seen.size() > 8) seen.erase(seen.begin(), seen.end() - 4);
+    const auto tokens = torch::tensor(seen, torch::kInt64).unsqueeze(0);
+    const auto logits = model->project(full_pass(*model, tokens)).select(1, tokens.size(1) - 1);
+    EXPECT_EQ(logits.argmax().item<int64_t>(), token);
+    seen.push_back(token);
+  }
+  const std::vector<int64_t> longer = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  EXPECT_EQ(answer_to(*model, longer, options), answer_to(*model, {6, 7, 8, 9}, options));
+  // Prompts of different lengths, of which the longer is full first.
+  EXPECT_EQ(generate(*model, {{1, 2, 3, 4, 5, 6, 7}, {8}}, options)[1].tokens.size(), 20U);
 }
 
 TEST(Generate, APenaltyOnRepetitionsGivesOtherTokens) {
