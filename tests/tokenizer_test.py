@@ -362,3 +362,32 @@ def test_every_character(name, tmp_path):
     texts = [f"a{chr(code)}b1{chr(code)} {chr(code)}c" for code in range(1, 0x110000)
              if not 0xD800 <= code < 0xE000 and unicodedata.category(chr(code)) != "Cn"]
     compare(parts(pre_tokenizers=PRE_TOKENIZERS[name]), texts, tmp_path)
+
+
+PROGRAM = ROOT / "build" / "tempera"
+
+
+@pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
+def test_the_verb(tmp_path):
+    def program(*arguments, **options):
+        return subprocess.run([PROGRAM, "tokenize", *map(str, arguments)], capture_output=True, text=True, check=False,
+                              timeout=60, **options)
+
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(parts(pre_tokenizers=PRE_TOKENIZERS["GPT-2"], post_processor=PROCESSORS["bert"])))
+    oracle = tokenizers.Tokenizer.from_file(str(path))
+    text = "Hello,\n w\u00f6rld"
+    wanted = oracle.encode(text)
+    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+    for found in (program(path, text, "--json"), program(tmp_path, "--json", input=text),
+                  program(path, "--file", tmp_path / "text.txt", "--json")):
+        assert found.returncode == 0, found.stderr
+        assert json.loads(found.stdout) == {"ids": wanted.ids, "pieces": wanted.tokens}
+    plain = program(path, text, "--no-special")
+    rows = [line.split(maxsplit=1) for line in plain.stdout.splitlines()]
+    assert [[int(row[0]), json.loads(row[1])] for row in rows] == [list(row) for row in
+                                                                   zip(wanted.ids[1:-1], wanted.tokens[1:-1])]
+    assert program(path, text, "--file", "x").returncode == 2
+    missing = program(tmp_path / "none", text)
+    assert missing.returncode == 1
+    assert "no file or folder" in missing.stderr

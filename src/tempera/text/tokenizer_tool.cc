@@ -1,13 +1,19 @@
 // Ids of documents, for tests and measurements.
-//   tokenizer_tool encode TOKENIZER FILE [special]  one line of ids a document; "special": adds and
-//   parses special tokens tokenizer_tool decode TOKENIZER FILE            the text of each line of
-//   ids, as a line of JSON tokenizer_tool trip TOKENIZER FILE              fails, naming the
-//   document, unless every text comes back tokenizer_tool bench TOKENIZER FILE megabytes a second
-//   on one thread, best of three
+//   tokenizer_tool encode TOKENIZER FILE [special]
+//       one line of ids a document; "special": adds and parses special tokens
+//   tokenizer_tool decode TOKENIZER FILE
+//       the text of each line of ids, as a line of JSON
+//   tokenizer_tool trip TOKENIZER FILE
+//       fails, naming the document, unless every text comes back
+//   tokenizer_tool bench TOKENIZER FILE
+//       megabytes a second on one thread, best of three
+//   tokenizer_tool files GGUF FOLDER
+//       the tokenizer as files of a folder, which is there
+//   tokenizer_tool gguf FOLDER FILE ROWS
+//       the tokenizer as a GGUF file without tensors, for a model of so many rows
 // A FILE of documents holds one JSON string a line.
 #include <algorithm>
-#include <chrono>
-#include <cstring>
+#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -16,6 +22,10 @@
 #include <vector>
 
 #include "tempera/base/error.h"
+#include "tempera/base/files.h"
+#include "tempera/io/gguf.h"
+#include "tempera/text/gguf_from_files.h"
+#include "tempera/text/gguf_to_files.h"
 #include "tempera/text/load.h"
 
 namespace tempera::text {
@@ -76,24 +86,39 @@ void bench(const Tokenizer& tokenizer, const std::string& path) {
   std::vector<int32_t> ids;
   for (int run = 0; run < 3; ++run) {
     tokens = 0;
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();
     for (const auto& document : documents) {
       ids.clear();
       tokenizer.encode(document, ids);
       tokens += ids.size();
     }
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    best = std::max(best, static_cast<double>(bytes) / 1e6 / taken.count());
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+    best = std::max(best, static_cast<double>(bytes) / 1e6 / seconds);
   }
   std::cout << "{\"megabytes_per_second\": " << best << ", \"bytes\": " << bytes
             << ", \"tokens\": " << tokens << "}\n";
 }
 
+void to_files(const std::string& path, const std::filesystem::path& folder) {
+  const auto files = tokenizer_files(read_gguf_tokenizer(io::Gguf(path).metadata()));
+  write_file(folder / "tokenizer.json", files.tokenizer_json);
+  write_file(folder / "tokenizer_config.json", files.config.dump(2) + "\n");
+}
+
+void to_gguf(const std::string& folder, const std::string& path, const std::string& rows) {
+  io::GgufMetadata metadata;
+  metadata.add("general.architecture", "llama");
+  write_gguf_tokenizer(gguf_tokenizer_of(folder, std::stoll(rows)), metadata);
+  io::write_gguf(path, metadata, {});
+}
+
 int run(const std::vector<std::string>& arguments) {
   if (arguments.size() < 3) {
-    std::cerr << "usage: tokenizer_tool encode|decode|trip|bench TOKENIZER FILE [special]\n";
+    std::cerr << "usage: tokenizer_tool encode|decode|trip|bench|files|gguf ...\n";
     return 2;
   }
+  if (arguments[0] == "files") return to_files(arguments[1], arguments[2]), 0;
+  if (arguments[0] == "gguf") return to_gguf(arguments[1], arguments[2], arguments.at(3)), 0;
   const auto tokenizer = load_tokenizer(arguments[1]);
   if (arguments[0] == "encode") encode(*tokenizer, arguments[2], arguments.size() > 3);
   if (arguments[0] == "decode") decode(*tokenizer, arguments[2]);
