@@ -24,11 +24,12 @@ struct Settings {
   std::optional<std::string> prompt, file, prompts;
   int64_t samples = 1;
   generate::TextOptions text;
+  config::Dtype dtype = config::Dtype::kFloat32;
   int64_t threads = 0;
   bool json = false;
 
   void declare(config::Options& options) {
-    options.positional("model", model, "a run's folder or a checkpoint");
+    options.positional("model", model, "a folder or a .gguf file");
     options.option("prompt", prompt, "the text to continue; none: the begin of a text");
     options.option("file", file, "a file with the text to continue");
     options.option("prompts", prompts, "a file with one prompt a line, answered together");
@@ -37,6 +38,7 @@ struct Settings {
                    "tokens of an answer, at most");
     options.option("stop", text.stop, "an answer ends before one of these strings");
     text.tokens.sampler.declare(options);
+    config::dtype_option(options, dtype);
     config::threads_option(options, threads);
     config::json_option(options, json);
   }
@@ -101,15 +103,16 @@ ordered_json to_json(const std::vector<std::string>& prompts,
 void run(const Settings& settings) {
   const auto prompts = read_prompts(settings);
   if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
-  const OpenModel opened = open_model(settings.model);
+  const OpenModel opened = open_model(settings.model, settings.dtype);
   const auto& tokenizer = tokenizer_of(opened);
+  generate::TextOptions options = settings.text;
+  options.tokens.stop_tokens = opened.end_tokens;
   // One answer is written as it grows.
   generate::TextCallback stream;
   if (prompts.size() == 1 && !settings.json)
     stream = [](size_t, std::string_view piece) { std::cout << piece << std::flush; };
   const auto start = std::chrono::steady_clock::now();
-  const auto answers =
-      generate::generate_text(*opened.model, tokenizer, prompts, settings.text, stream);
+  const auto answers = generate::generate_text(*opened.model, tokenizer, prompts, options, stream);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (settings.json) {

@@ -5,9 +5,16 @@
 
 namespace tempera::cli {
 
-OpenModel open_model(const std::string& path) {
-  const auto loaded = models::load_model(path);
-  return {loaded.model, models::tokenizer_of(loaded), loaded.path};
+models::LoadOptions load_options(config::Dtype dtype) {
+  return {.dtype = dtype == config::Dtype::kBfloat16 ? torch::kBFloat16 : torch::kFloat32};
+}
+
+OpenModel open_model(const std::string& path, config::Dtype dtype) {
+  return open_model(models::load_model(path, load_options(dtype)));
+}
+
+OpenModel open_model(const models::LoadedModel& loaded) {
+  return {loaded.model, models::tokenizer_of(loaded), models::end_tokens_of(loaded), loaded.path};
 }
 
 const text::Tokenizer& tokenizer_of(const OpenModel& opened) {

@@ -3,8 +3,10 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "tempera/nn/model.h"
+#include "tempera/config/common.h"
+#include "tempera/models/load.h"
 #include "tempera/text/tokenizer.h"
 
 namespace tempera::cli {
@@ -13,11 +15,14 @@ namespace tempera::cli {
 struct OpenModel {
   std::shared_ptr<nn::Model> model;                  // in eval mode
   std::shared_ptr<const text::Tokenizer> tokenizer;  // none: the model was trained on a task
+  std::vector<int64_t> end_tokens;                   // that end an answer
   std::filesystem::path path;                        // of the weights
 };
 
-// The one way for verbs to open a model.
-OpenModel open_model(const std::string& path);
+// The one way for verbs to open a model: a folder, ours or of transformers, or a .gguf file.
+OpenModel open_model(const std::string& path, config::Dtype dtype = config::Dtype::kFloat32);
+OpenModel open_model(const models::LoadedModel& loaded);
+models::LoadOptions load_options(config::Dtype dtype);
 
 // The tokenizer; throws where the model has none.
 const text::Tokenizer& tokenizer_of(const OpenModel& opened);

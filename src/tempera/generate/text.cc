@@ -7,17 +7,6 @@
 namespace tempera::generate {
 namespace {
 
-// Bytes at the end that begin a UTF-8 character and do not complete it.
-size_t incomplete_bytes(std::string_view text) {
-  for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
-    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-    if ((byte & 0xC0U) == 0x80U) continue;
-    const size_t needed = byte >= 0xF0U ? 4 : byte >= 0xE0U ? 3 : byte >= 0xC0U ? 2 : 1;
-    return needed > back ? back : 0;
-  }
-  return 0;
-}
-
 // The longest end of the text that begins the word.
 size_t common_length(std::string_view text, std::string_view word) {
   for (size_t size = std::min(text.size(), word.size()); size > 0; --size)
@@ -25,12 +14,13 @@ size_t common_length(std::string_view text, std::string_view word) {
   return 0;
 }
 
-std::vector<int64_t> encode_prompt(const text::Tokenizer& tokenizer, const std::string& prompt) {
+std::vector<int64_t> encode_prompt(const text::Tokenizer& tokenizer, const std::string& prompt,
+                                   text::EncodeOptions options) {
   std::vector<int32_t> ids;
-  tokenizer.encode(prompt, ids, {.add_special = true});
+  tokenizer.encode(prompt, ids, options);
   // The end of a text is no beginning of an answer.
   const auto special = tokenizer.special();
-  while (!ids.empty() && ids.back() == special.end_of_text) ids.pop_back();
+  while (options.add_special && !ids.empty() && ids.back() == special.end_of_text) ids.pop_back();
   if (ids.empty()) {
     if (special.begin_of_text)
       ids.push_back(*special.begin_of_text);
@@ -43,29 +33,32 @@ std::vector<int64_t> encode_prompt(const text::Tokenizer& tokenizer, const std::
 }  // namespace
 
 size_t TextStream::held_back() const {
-  size_t most = incomplete_bytes(text_);
+  size_t most = 0;
   for (const auto& word : stop_) most = std::max(most, common_length(text_, word));
   return std::min(most, text_.size() - given_);
 }
 
-std::string TextStream::add(int64_t token) {
-  const auto id = static_cast<int32_t>(token);
-  tokenizer_.decode({&id, 1}, text_);
+std::string TextStream::grow(std::string_view more) {
+  text_ += more;
   size_t end = std::string::npos;
   for (const auto& word : stop_) end = std::min(end, text_.find(word, given_));
   if (end != std::string::npos) {
     text_.resize(end);
     stopped_ = true;
-    return finish();
   }
-  const size_t certain = text_.size() - held_back();
+  const size_t certain = text_.size() - (stopped_ ? 0 : held_back());
   std::string piece = text_.substr(given_, certain - given_);
   given_ = certain;
   return piece;
 }
 
+std::string TextStream::add(int64_t token) {
+  return grow(decoder_.push(static_cast<int32_t>(token)));
+}
+
 std::string TextStream::finish() {
-  std::string piece = text_.substr(given_);
+  std::string piece = stopped_ ? "" : grow(decoder_.finish());
+  piece += text_.substr(given_);
   given_ = text_.size();
   return piece;
 }
@@ -80,7 +73,7 @@ std::vector<TextAnswer> generate_text(nn::Model& model, const text::Tokenizer& t
   std::vector<std::vector<int64_t>> ids;
   std::vector<TextStream> streams;
   for (const auto& prompt : prompts) {
-    ids.push_back(encode_prompt(tokenizer, prompt));
+    ids.push_back(encode_prompt(tokenizer, prompt, options.encode));
     streams.emplace_back(tokenizer, options.stop);
   }
   const auto give = [&](size_t prompt, const std::string& piece) {

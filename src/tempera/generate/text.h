@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tempera/generate/generate.h"
+#include "tempera/text/stream.h"
 #include "tempera/text/tokenizer.h"
 
 namespace tempera::generate {
@@ -14,6 +15,7 @@ namespace tempera::generate {
 struct TextOptions {
   GenerateOptions tokens;
   std::vector<std::string> stop;  // an answer ends before one of these
+  text::EncodeOptions encode = {.add_special = true, .parse_special = false};
 };
 
 enum class Finish {
@@ -42,7 +44,7 @@ std::vector<TextAnswer> generate_text(nn::Model& model, const text::Tokenizer& t
 class TextStream {
  public:
   TextStream(const text::Tokenizer& tokenizer, const std::vector<std::string>& stop)
-      : tokenizer_(tokenizer), stop_(stop) {}
+      : decoder_(tokenizer), stop_(stop) {}
 
   // The text that has become certain. The stream ends where a stop string begins.
   std::string add(int64_t token);
@@ -52,9 +54,10 @@ class TextStream {
   const std::string& text() const { return text_; }
 
  private:
+  std::string grow(std::string_view more);
   size_t held_back() const;
 
-  const text::Tokenizer& tokenizer_;
+  text::StreamDecoder decoder_;
   const std::vector<std::string>& stop_;
   std::string text_;
   size_t given_ = 0;

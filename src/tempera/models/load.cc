@@ -18,8 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr uint64_t kMostConfig = 16U << 20;
-
 std::shared_ptr<nn::Model> empty_model(nn::ModelConfig config, const LoadOptions& options) {
   if (options.temperature) config.temperature = retrofitted(*options.temperature);
   auto model = nn::make_empty_model(config);

@@ -12,6 +12,9 @@
 // transformers.
 namespace tempera::models {
 
+// A larger config.json is none.
+inline constexpr uint64_t kMostConfig = 16U << 20;
+
 struct LoadOptions {
   torch::ScalarType dtype = torch::kFloat32;  // of the weights and of the rows
   // Given: the model gets this temperature, in place of the one it may have.

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "tempera/base/error.h"
+#include "tempera/base/files.h"
 #include "tempera/io/gguf.h"
+#include "tempera/io/json.h"
 #include "tempera/text/gguf_tokenizer.h"
 #include "tempera/text/load.h"
 
@@ -33,6 +35,26 @@ std::shared_ptr<const text::Tokenizer> tokenizer_of(const LoadedModel& loaded) {
   TEMPERA_CHECK(loaded.tokenizer.empty(), loaded.path.string(), ": the model reads the tokens of '",
                 loaded.tokenizer, "', and the folder has no tokenizer; copy its files there");
   return nullptr;
+}
+
+std::vector<int64_t> end_tokens_of(const LoadedModel& loaded) {
+  std::vector<int64_t> ends;
+  if (is_gguf(loaded)) {
+    const io::Gguf file(loaded.path);
+    for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"})
+      if (file.metadata().find(key)) ends.push_back(file.metadata().get<int64_t>(key));
+    return ends;
+  }
+  const auto add = [&](const nlohmann::json& json) {
+    if (!json.is_object() || !json.contains("eos_token_id")) return;
+    const auto& given = json["eos_token_id"];
+    for (const auto& id : given.is_array() ? given : nlohmann::json::array({given}))
+      if (id.is_number_integer()) ends.push_back(id.get<int64_t>());
+  };
+  add(loaded.config);
+  const fs::path file = loaded.path / "generation_config.json";
+  if (fs::exists(file)) add(io::parse_json(read_file(file, kMostConfig), file.string()));
+  return ends;
 }
 
 std::optional<text::ChatTemplate> chat_template_of(const LoadedModel& loaded) {

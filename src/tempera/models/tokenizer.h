@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "tempera/models/load.h"
 #include "tempera/text/chat.h"
@@ -12,6 +13,9 @@ namespace tempera::models {
 // What turns text into the model's ids: from its folder or file; null where there is none, as with
 // a model of a built-in task. Throws where there is one that cannot be read.
 std::shared_ptr<const text::Tokenizer> tokenizer_of(const LoadedModel& loaded);
+
+// The tokens that end an answer, as the model's files state them; there may be several.
+std::vector<int64_t> end_tokens_of(const LoadedModel& loaded);
 
 // How the model writes conversations; unset where it does not say.
 std::optional<text::ChatTemplate> chat_template_of(const LoadedModel& loaded);

@@ -1,0 +1,100 @@
+#include <torch/torch.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "tempera/base/error.h"
+#include "tempera/cli/model.h"
+#include "tempera/cli/verb.h"
+#include "tempera/config/common.h"
+#include "tempera/generate/text.h"
+#include "tempera/models/tokenizer.h"
+
+namespace tempera::cli {
+namespace {
+
+struct Settings {
+  std::string model;
+  std::optional<std::string> system, prompt;
+  generate::TextOptions text;
+  config::Dtype dtype = config::Dtype::kFloat32;
+  int64_t threads = 0;
+  bool json = false;
+
+  void declare(config::Options& options) {
+    options.positional("model", model,
+                       "a folder or a .gguf file of a model that has a chat "
+                       "template");
+    options.option("system", system, "what the model is told first");
+    options.option("prompt", prompt, "one question; none: lines of the standard input, in turn");
+    options.option("max-tokens", text.tokens.max_tokens, config::range(1, 1e9),
+                   "tokens of an answer, at most");
+    options.option("stop", text.stop, "an answer ends before one of these strings");
+    text.tokens.sampler.declare(options);
+    config::dtype_option(options, dtype);
+    config::threads_option(options, threads);
+    config::json_option(options, json);
+  }
+};
+
+class Chat {
+ public:
+  Chat(const Settings& settings, const models::LoadedModel& loaded)
+      : opened_(open_model(loaded)),
+        template_(models::chat_template_of(loaded)),
+        options_(settings.text),
+        streams_(!settings.json) {
+    TEMPERA_CHECK(template_, loaded.path.string(),
+                  " has no chat template; `tempera generate` continues a text without one");
+    options_.tokens.stop_tokens = opened_.end_tokens;
+    options_.encode = {.add_special = false, .parse_special = true};
+    if (settings.system) add("system", *settings.system);
+  }
+
+  generate::TextAnswer ask(const std::string& question) {
+    add("user", question);
+    const std::string prompt = template_->render(messages_, {.add_generation_prompt = true});
+    generate::TextCallback stream;
+    if (streams_) stream = [](size_t, std::string_view piece) { std::cout << piece << std::flush; };
+    auto answer = generate::generate_text(*opened_.model, tokenizer_of(opened_), {prompt}, options_,
+                                          stream)[0];
+    if (streams_) std::cout << "\n";
+    add("assistant", answer.text);
+    return answer;
+  }
+
+ private:
+  void add(const char* role, const std::string& content) {
+    messages_.push_back({.role = role, .content = content});
+  }
+
+  OpenModel opened_;
+  std::optional<text::ChatTemplate> template_;
+  generate::TextOptions options_;
+  bool streams_;
+  std::vector<text::ChatMessage> messages_;
+};
+
+void run(const Settings& settings) {
+  if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
+  Chat chat(settings, models::load_model(settings.model, load_options(settings.dtype)));
+  const auto answer = [&](const std::string& question) {
+    const auto given = chat.ask(question);
+    if (settings.json)
+      std::cout << nlohmann::ordered_json{{"question", question}, {"answer", given.text}}.dump()
+                << std::endl;
+  };
+  if (settings.prompt) return answer(*settings.prompt);
+  std::cerr << "one question a line; an empty line or the end of the input ends the chat\n";
+  for (std::string line; std::cerr << "> " << std::flush, std::getline(std::cin, line);) {
+    if (line.empty()) break;
+    answer(line);
+  }
+}
+
+}  // namespace
+
+Verb chat_verb() { return make_verb<Settings>("chat", "talks with an instruction model", run); }
+
+}  // namespace tempera::cli
