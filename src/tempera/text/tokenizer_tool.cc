@@ -6,11 +6,7 @@
 //   tokenizer_tool trip TOKENIZER FILE
 //       fails, naming the document, unless every text comes back
 //   tokenizer_tool bench TOKENIZER FILE
-//       megabytes a second on one thread, best of three
-//   tokenizer_tool files GGUF FOLDER
-//       the tokenizer as files of a folder, which is there
-//   tokenizer_tool gguf FOLDER FILE ROWS
-//       the tokenizer as a GGUF file without tensors, for a model of so many rows
+//       megabytes a second of processor time on one thread, best of three
 // A FILE of documents holds one JSON string a line.
 #include <algorithm>
 #include <ctime>
