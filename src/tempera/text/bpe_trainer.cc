@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <queue>
 
 #include "tempera/base/error.h"
 #include "tempera/text/byte_level.h"
 #include "tempera/text/scanner.h"
+#include "tempera/text/tokenizer_json_writer.h"
 #include "tempera/text/unicode.h"
 
 namespace tempera::text {
@@ -195,39 +195,15 @@ TrainedBpe BpeTrainer::train(const BpeTrainerOptions& options,
 }
 
 std::string TrainedBpe::tokenizer_json() const {
-  using Json = nlohmann::ordered_json;
-  const auto byte_level = [](bool add_prefix_space) {
-    return Json{{"type", "ByteLevel"},
-                {"add_prefix_space", add_prefix_space},
-                {"trim_offsets", true},
-                {"use_regex", true}};
-  };
-  Json added = Json::array();
+  BpeJson parts{.pieces = pieces,
+                .pre_tokenizer = byte_level_json(true),
+                .decoder = byte_level_json(true, true)};
   for (size_t i = 0; i < special_tokens; ++i)
-    added.push_back({{"id", i},
-                     {"content", pieces[i]},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", true}});
-  // Not through Json's objects, which look through all keys for each new one.
-  std::string vocabulary, pairs;
-  for (size_t i = 0; i < pieces.size(); ++i)
-    vocabulary += concat(i == 0 ? "" : ",\n      ", Json(pieces[i]).dump(), ": ", i);
+    parts.added.push_back({.content = pieces[i], .id = static_cast<int32_t>(i), .special = true});
   for (const auto& [left, right] : merges)
-    pairs += concat(
-        pairs.empty() ? "" : ",\n      ",
-        Json(pieces[static_cast<size_t>(left)] + " " + pieces[static_cast<size_t>(right)]).dump());
-  return concat("{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n",
-                "  \"added_tokens\": ", added.dump(), ",\n  \"normalizer\": null,\n",
-                "  \"pre_tokenizer\": ", byte_level(false).dump(),
-                ",\n  \"post_processor\": null,\n  \"decoder\": ", byte_level(true).dump(),
-                ",\n  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n",
-                "    \"unk_token\": null,\n    \"continuing_subword_prefix\": null,\n",
-                "    \"end_of_word_suffix\": null,\n    \"fuse_unk\": false,\n",
-                "    \"byte_fallback\": false,\n    \"vocab\": {\n      ", vocabulary,
-                "\n    },\n    \"merges\": [\n      ", pairs, "\n    ]\n  }\n}\n");
+    parts.merges.push_back(
+        concat(pieces[static_cast<size_t>(left)], " ", pieces[static_cast<size_t>(right)]));
+  return tokenizer_json_text(parts);
 }
 
 }  // namespace tempera::text

@@ -8,19 +8,13 @@
 #include "tempera/base/error.h"
 #include "tempera/base/suggest.h"
 #include "tempera/text/scanner.h"
+#include "tempera/text/tokenizer_json_writer.h"
 #include "tempera/text/unicode.h"
 
 namespace tempera::text {
 namespace {
 
 using nlohmann::json;
-
-json byte_level(bool use_regex, bool add_prefix_space = false) {
-  return {{"type", "ByteLevel"},
-          {"add_prefix_space", add_prefix_space},
-          {"trim_offsets", true},
-          {"use_regex", use_regex}};
-}
 
 json split(const std::string& pattern) {
   return {{"type", "Split"},
@@ -35,28 +29,32 @@ json sequence(const std::vector<json>& steps) {
   return {{"type", "Sequence"}, {"pretokenizers", steps}};
 }
 
-GgufSplit gpt2() { return {.pre_tokenizer = byte_level(true)}; }
+GgufSplit gpt2() { return {.pre_tokenizer = byte_level_json(true)}; }
 
 // GPT-NeoX and what took over its tokenizer.
-GgufSplit neox() { return {.normalizer = {{"type", "NFC"}}, .pre_tokenizer = byte_level(true)}; }
+GgufSplit neox() {
+  return {.normalizer = {{"type", "NFC"}}, .pre_tokenizer = byte_level_json(true)};
+}
 
-GgufSplit single_digits() { return {.pre_tokenizer = sequence({digits(true), byte_level(true)})}; }
+GgufSplit single_digits() {
+  return {.pre_tokenizer = sequence({digits(true), byte_level_json(true)})};
+}
 
 GgufSplit llama3(bool whole_words) {
   return {.whole_words = whole_words,
           .add_begin = whole_words,
-          .pre_tokenizer = sequence({split(kLlama3Pattern), byte_level(false)})};
+          .pre_tokenizer = sequence({split(kLlama3Pattern), byte_level_json(false)})};
 }
 
 GgufSplit qwen2() {
   return {.normalizer = {{"type", "NFC"}},
-          .pre_tokenizer = sequence({split(kQwen2Pattern), byte_level(false)})};
+          .pre_tokenizer = sequence({split(kQwen2Pattern), byte_level_json(false)})};
 }
 
 // Splits after the bytes became characters, so some of those count as digits.
 GgufSplit falcon() {
   return {.pre_tokenizer = sequence({{{"type", "Punctuation"}, {"behavior", "Contiguous"}},
-                                     byte_level(true),
+                                     byte_level_json(true),
                                      digits(false),
                                      split("[0-9][0-9][0-9]")})};
 }
@@ -106,7 +104,7 @@ GgufSplit deepseek_llm() {
           .pre_tokenizer =
               sequence({split("[\r\n]"), split(with_characters(kDeepseekLetters)),
                         split("\\s?[!-/:-~！-／：-～‘-‟　-。]+"), split("\\s+$"),
-                        split("[一-龥ࠀ-一가-퟿]+"), digits(true), byte_level(false)})};
+                        split("[一-龥ࠀ-一가-퟿]+"), digits(true), byte_level_json(false)})};
 }
 
 // Of the names with the same steps, the first is the one that files get.
@@ -145,7 +143,7 @@ bool flag(const json& step, const char* name, bool fallback) {
 json essence(json step) {
   if (!step.is_object() || !step.contains("type")) return step;
   if (step["type"] == "ByteLevel")
-    return byte_level(flag(step, "use_regex", true), flag(step, "add_prefix_space", true));
+    return byte_level_json(flag(step, "use_regex", true), flag(step, "add_prefix_space", true));
   if (step["type"] == "Split") step["invert"] = flag(step, "invert", false);
   if (step["type"] == "Digits") return digits(flag(step, "individual_digits", false));
   return step;
@@ -165,8 +163,8 @@ std::vector<json> flat(const json& step, const char* list) {
   std::vector<json> steps;
   append_steps(step, list, steps);
   for (size_t at = 0; at + 1 < steps.size(); ++at)
-    if (steps[at] == split(kGpt2Pattern) && steps[at + 1] == byte_level(false)) {
-      steps[at] = byte_level(true);
+    if (steps[at] == split(kGpt2Pattern) && steps[at + 1] == byte_level_json(false)) {
+      steps[at] = byte_level_json(true);
       steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(at) + 1);
     }
   return steps;

@@ -94,37 +94,8 @@ TokenizerParts byte_level_parts(const GgufTokenizer& description) {
   return parts;
 }
 
-TokenizerParts sentencepiece_parts_of(const GgufTokenizer& description, bool unigram) {
-  TEMPERA_CHECK(description.scores.size() == description.tokens.size(),
-                "the GGUF file's tokenizer has ", description.tokens.size(), " tokens and ",
-                description.scores.size(), " scores");
-  SentencePieceModel model;
-  model.algorithm =
-      unigram ? SentencePieceModel::Algorithm::kUnigram : SentencePieceModel::Algorithm::kBpe;
-  bool unknown = false;
-  for (size_t id = 0; id < description.tokens.size(); ++id) {
-    Type type = type_of(description, id);
-    // Some files mark more than one; the model has one.
-    const bool is_unknown = description.unknown_id
-                                ? *description.unknown_id == static_cast<int64_t>(id)
-                                : type == Type::kUnknown && !unknown;
-    if (is_unknown)
-      type = Type::kUnknown;
-    else if (type == Type::kUnknown)
-      type = Type::kControl;
-    unknown |= is_unknown;
-    model.byte_fallback |= type == Type::kByte;
-    model.pieces.push_back({valid_utf8(description.tokens[id]), description.scores[id], type});
-  }
-  model.charsmap = description.charsmap;
-  model.add_dummy_prefix = description.add_space_prefix.value_or(true);
-  model.remove_extra_whitespaces = description.remove_extra_whitespaces.value_or(false);
-  model.begin_id = description.begin_id.value_or(unigram ? -1 : 1);
-  model.end_id = description.end_id.value_or(unigram ? 1 : 2);
-  model.pad_id = description.pad_id.value_or(-1);
-  model.add_begin = description.add_begin.value_or(!unigram);
-  model.add_end = description.add_end.value_or(unigram);
-  TokenizerParts parts = sentencepiece_parts(model);
+TokenizerParts sentencepiece_parts_of(const GgufTokenizer& description) {
+  TokenizerParts parts = sentencepiece_parts(sentencepiece_model(description));
   put_special_ids(description, parts);
   return parts;
 }
@@ -214,11 +185,77 @@ GgufTokenizer read_gguf_tokenizer(const io::GgufMetadata& metadata) {
   return result;
 }
 
+SentencePieceModel sentencepiece_model(const GgufTokenizer& description) {
+  const bool unigram = description.model == "t5";
+  TEMPERA_CHECK(description.scores.size() == description.tokens.size(),
+                "the GGUF file's tokenizer has ", description.tokens.size(), " tokens and ",
+                description.scores.size(), " scores");
+  SentencePieceModel model;
+  model.algorithm =
+      unigram ? SentencePieceModel::Algorithm::kUnigram : SentencePieceModel::Algorithm::kBpe;
+  bool unknown = false;
+  for (size_t id = 0; id < description.tokens.size(); ++id) {
+    Type type = type_of(description, id);
+    // Some files mark more than one; the model has one.
+    const bool is_unknown = description.unknown_id
+                                ? *description.unknown_id == static_cast<int64_t>(id)
+                                : type == Type::kUnknown && !unknown;
+    if (is_unknown)
+      type = Type::kUnknown;
+    else if (type == Type::kUnknown)
+      type = Type::kControl;
+    unknown |= is_unknown;
+    model.byte_fallback |= type == Type::kByte;
+    model.pieces.push_back({valid_utf8(description.tokens[id]), description.scores[id], type});
+  }
+  model.charsmap = description.charsmap;
+  model.add_dummy_prefix = description.add_space_prefix.value_or(true);
+  model.remove_extra_whitespaces = description.remove_extra_whitespaces.value_or(false);
+  model.begin_id = description.begin_id.value_or(unigram ? -1 : 1);
+  model.end_id = description.end_id.value_or(unigram ? 1 : 2);
+  model.pad_id = description.pad_id.value_or(-1);
+  model.add_begin = description.add_begin.value_or(!unigram);
+  model.add_end = description.add_end.value_or(unigram);
+  return model;
+}
+
+void write_gguf_tokenizer(const GgufTokenizer& description, io::GgufMetadata& metadata) {
+  const auto add = [&](const char* name, io::GgufValue value) {
+    metadata.add(std::string("tokenizer.ggml.") + name, std::move(value));
+  };
+  const auto add_id = [&](const char* name, std::optional<int64_t> id) {
+    if (id) add(name, static_cast<uint32_t>(*id));
+  };
+  const auto add_flag = [&](const char* name, std::optional<bool> flag) {
+    if (flag) add(name, *flag);
+  };
+  add("model", description.model);
+  if (!description.pre.empty()) add("pre", description.pre);
+  add("tokens", io::GgufArray(description.tokens));
+  if (!description.scores.empty()) add("scores", io::GgufArray(description.scores));
+  if (!description.types.empty()) add("token_type", io::GgufArray(description.types));
+  if (!description.merges.empty()) add("merges", io::GgufArray(description.merges));
+  if (!description.charsmap.empty())
+    add("precompiled_charsmap", io::GgufArray(std::vector<uint8_t>(description.charsmap.begin(),
+                                                                   description.charsmap.end())));
+  add_id("bos_token_id", description.begin_id);
+  add_id("eos_token_id", description.end_id);
+  add_id("unknown_token_id", description.unknown_id);
+  add_id("seperator_token_id", description.separator_id);
+  add_id("padding_token_id", description.pad_id);
+  add_id("cls_token_id", description.class_id);
+  add_id("mask_token_id", description.mask_id);
+  add_flag("add_bos_token", description.add_begin);
+  add_flag("add_eos_token", description.add_end);
+  add_flag("add_space_prefix", description.add_space_prefix);
+  add_flag("remove_extra_whitespaces", description.remove_extra_whitespaces);
+}
+
 std::unique_ptr<Tokenizer> make_tokenizer(const GgufTokenizer& description) {
   check(description);
   if (description.model == "gpt2") return make_tokenizer(byte_level_parts(description));
   if (description.model == "llama" || description.model == "t5")
-    return make_tokenizer(sentencepiece_parts_of(description, description.model == "t5"));
+    return make_tokenizer(sentencepiece_parts_of(description));
   if (description.model == "bert") return make_tokenizer(wordpiece_parts(description));
   const std::vector<std::string> known{"gpt2", "llama", "bert", "t5"};
   throw Error(concat("the GGUF file has a tokenizer of the model '", description.model,

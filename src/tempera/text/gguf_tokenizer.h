@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tempera/io/gguf_metadata.h"
+#include "tempera/text/sentencepiece.h"
 #include "tempera/text/tokenizer.h"
 
 namespace tempera::text {
@@ -26,6 +27,12 @@ struct GgufTokenizer {
 
 // Throws Error for a file without a tokenizer.
 GgufTokenizer read_gguf_tokenizer(const io::GgufMetadata& metadata);
+
+// Adds the keys of what the description has.
+void write_gguf_tokenizer(const GgufTokenizer& description, io::GgufMetadata& metadata);
+
+// What a tokenizer of llama or t5 is in the terms of sentencepiece.
+SentencePieceModel sentencepiece_model(const GgufTokenizer& description);
 
 // A model or a way to split words that is not known is refused by name, with the list of those
 // that are. As far as the file tells, ids are those of the model's own tokenizer.json.

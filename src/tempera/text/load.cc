@@ -195,20 +195,20 @@ bool is_byte_model(const fs::path& folder) {
   return own.is_object() && own.contains("tokenizer") && own["tokenizer"] == "bytes";
 }
 
-fs::path file_in(const fs::path& folder) {
+}  // namespace
+
+fs::path tokenizer_file(const fs::path& folder) {
   for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"})
     if (fs::exists(folder / name)) return folder / name;
   throw Error(concat("no tokenizer in '", folder.string(),
                      "': no tokenizer.json, tokenizer.model, vocab.json or vocab.txt"));
 }
 
-}  // namespace
-
 std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path) {
   TEMPERA_CHECK(fs::exists(path), "no file or folder '", path.string(), "'");
   if (fs::is_directory(path)) {
     if (is_byte_model(path)) return std::make_unique<ByteTokenizer>();
-    return load_tokenizer(file_in(path));
+    return load_tokenizer(tokenizer_file(path));
   }
   const std::string ending = path.extension().string();
   if (ending == ".gguf") return make_tokenizer(read_gguf_tokenizer(io::Gguf(path).metadata()));

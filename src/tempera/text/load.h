@@ -14,4 +14,7 @@ namespace tempera::text {
 // Throws Error with the file and what is wrong with it, or what was looked for.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 
+// Which file of a folder that is. Throws where there is none.
+std::filesystem::path tokenizer_file(const std::filesystem::path& folder);
+
 }  // namespace tempera::text

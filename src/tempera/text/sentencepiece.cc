@@ -103,33 +103,6 @@ bool is_model_piece(Type type) {
   return type == Type::kNormal || type == Type::kUserDefined || type == Type::kUnused;
 }
 
-// Every way to join two pieces to a third, ranked by the score of the result.
-std::vector<BpeMerge> all_merges(const SentencePieceModel& model) {
-  std::map<float, uint32_t, std::greater<>> ranks;
-  IdMap ids;
-  for (size_t id = 0; id < model.pieces.size(); ++id) {
-    const auto& piece = model.pieces[id];
-    if (!is_model_piece(piece.type)) continue;
-    ids[piece.text] = static_cast<int32_t>(id);
-    ranks[piece.score] = 0;
-  }
-  uint32_t next = 0;
-  for (auto& [score, rank] : ranks) rank = next++;
-  std::vector<BpeMerge> merges;
-  for (const auto& [text, id] : ids) {
-    const auto& piece = model.pieces[static_cast<size_t>(id)];
-    if (piece.type == Type::kUserDefined) continue;  // found before the model
-    for (size_t at = 1; at < text.size(); ++at) {
-      const auto left = ids.find(std::string_view(text).substr(0, at));
-      if (left == ids.end()) continue;
-      const auto right = ids.find(std::string_view(text).substr(at));
-      if (right == ids.end()) continue;
-      merges.push_back({left->second, right->second, id, ranks[piece.score]});
-    }
-  }
-  return merges;
-}
-
 std::unique_ptr<Model> make_unigram(const SentencePieceModel& model, int32_t unknown,
                                     const Vocabulary& vocabulary,
                                     const std::function<bool(int32_t)>& never) {
@@ -181,6 +154,32 @@ void add_pieces(const SentencePieceModel& model, TokenizerParts& parts) {
 
 }  // namespace
 
+std::vector<BpeMerge> sentencepiece_merges(const SentencePieceModel& model) {
+  std::map<float, uint32_t, std::greater<>> ranks;
+  IdMap ids;
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    const auto& piece = model.pieces[id];
+    if (!is_model_piece(piece.type)) continue;
+    ids[piece.text] = static_cast<int32_t>(id);
+    ranks[piece.score] = 0;
+  }
+  uint32_t next = 0;
+  for (auto& [score, rank] : ranks) rank = next++;
+  std::vector<BpeMerge> merges;
+  for (const auto& [text, id] : ids) {
+    const auto& piece = model.pieces[static_cast<size_t>(id)];
+    if (piece.type == Type::kUserDefined) continue;  // found before the model
+    for (size_t at = 1; at < text.size(); ++at) {
+      const auto left = ids.find(std::string_view(text).substr(0, at));
+      if (left == ids.end()) continue;
+      const auto right = ids.find(std::string_view(text).substr(at));
+      if (right == ids.end()) continue;
+      merges.push_back({left->second, right->second, id, ranks[piece.score]});
+    }
+  }
+  return merges;
+}
+
 TokenizerParts sentencepiece_parts(const SentencePieceModel& model) {
   TokenizerParts parts;
   add_pieces(model, parts);
@@ -193,7 +192,7 @@ TokenizerParts sentencepiece_parts(const SentencePieceModel& model) {
   parts.normalizers.push_back(std::make_unique<SentencePieceNormalizer>(model));
   if (model.algorithm == SentencePieceModel::Algorithm::kBpe) {
     parts.kind = "bpe";
-    parts.model = std::make_unique<Bpe>(parts.vocabulary, all_merges(model),
+    parts.model = std::make_unique<Bpe>(parts.vocabulary, sentencepiece_merges(model),
                                         BpeOptions{.unknown = parts.special.unknown,
                                                    .fuse_unknown = true,
                                                    .byte_fallback = model.byte_fallback},

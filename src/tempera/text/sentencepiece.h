@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tempera/text/bpe.h"
 #include "tempera/text/pipeline.h"
 
 namespace tempera::text {
@@ -32,6 +33,9 @@ struct SentencePieceModel {
 
 // The bytes of a tokenizer.model, which may be hostile; `where` names them in messages.
 SentencePieceModel parse_sentencepiece(std::string_view bytes, const std::string& where);
+
+// Every way to join two pieces to a third, ranked by the score of the result; in no order.
+std::vector<BpeMerge> sentencepiece_merges(const SentencePieceModel& model);
 
 TokenizerParts sentencepiece_parts(const SentencePieceModel& model);
 

@@ -7,6 +7,10 @@
 //       fails, naming the document, unless every text comes back
 //   tokenizer_tool bench TOKENIZER FILE
 //       megabytes a second of processor time on one thread, best of three
+//   tokenizer_tool files GGUF FOLDER
+//       the tokenizer as files of a folder, which is there
+//   tokenizer_tool gguf FOLDER FILE ROWS
+//       the tokenizer as a GGUF file without tensors, for a model of so many rows
 // A FILE of documents holds one JSON string a line.
 #include <algorithm>
 #include <ctime>
@@ -18,6 +22,10 @@
 #include <vector>
 
 #include "tempera/base/error.h"
+#include "tempera/base/files.h"
+#include "tempera/io/gguf.h"
+#include "tempera/text/gguf_from_files.h"
+#include "tempera/text/gguf_to_files.h"
 #include "tempera/text/load.h"
 
 namespace tempera::text {
@@ -91,11 +99,26 @@ void bench(const Tokenizer& tokenizer, const std::string& path) {
             << ", \"tokens\": " << tokens << "}\n";
 }
 
+void to_files(const std::string& path, const std::filesystem::path& folder) {
+  const auto files = tokenizer_files(read_gguf_tokenizer(io::Gguf(path).metadata()));
+  write_file(folder / "tokenizer.json", files.tokenizer_json);
+  write_file(folder / "tokenizer_config.json", files.config.dump(2) + "\n");
+}
+
+void to_gguf(const std::string& folder, const std::string& path, const std::string& rows) {
+  io::GgufMetadata metadata;
+  metadata.add("general.architecture", "llama");
+  write_gguf_tokenizer(gguf_tokenizer_of(folder, std::stoll(rows)), metadata);
+  io::write_gguf(path, metadata, {});
+}
+
 int run(const std::vector<std::string>& arguments) {
   if (arguments.size() < 3) {
-    std::cerr << "usage: tokenizer_tool encode|decode|trip|bench TOKENIZER FILE [special]\n";
+    std::cerr << "usage: tokenizer_tool encode|decode|trip|bench|files|gguf ...\n";
     return 2;
   }
+  if (arguments[0] == "files") return to_files(arguments[1], arguments[2]), 0;
+  if (arguments[0] == "gguf") return to_gguf(arguments[1], arguments[2], arguments.at(3)), 0;
   const auto tokenizer = load_tokenizer(arguments[1]);
   if (arguments[0] == "encode") encode(*tokenizer, arguments[2], arguments.size() > 3);
   if (arguments[0] == "decode") decode(*tokenizer, arguments[2]);
