@@ -59,7 +59,9 @@ void run(const Settings& settings) {
   const auto loaded = models::load_model(settings.model);
   std::string written = kGguf;
   if (settings.as == kGguf) {
-    models::export_gguf(loaded, settings.out, settings.fold, file_type(settings.dtype));
+    if (!models::export_gguf(loaded, settings.out, settings.fold, file_type(settings.dtype)))
+      std::cerr << "no tokenizer in " << settings.model
+                << ": the file has none, and programs that run it need token ids\n";
   } else {
     written = models::export_folder(
         loaded, settings.out,

@@ -5,9 +5,12 @@
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
 #include "tempera/families/family.h"
+#include "tempera/io/gguf.h"
 #include "tempera/models/fold.h"
 #include "tempera/models/tensor_file.h"
+#include "tempera/models/tokenizer.h"
 #include "tempera/models/weights.h"
+#include "tempera/text/gguf_to_files.h"
 
 namespace tempera::models {
 namespace {
@@ -107,6 +110,17 @@ const families::Family& family_to_write(const LoadedModel& loaded, const nn::Mod
   return *family;
 }
 
+// A family's defaults for these are not the model's.
+void put_token_ids(const LoadedModel& loaded, Json& config) {
+  const auto tokenizer = tokenizer_of(loaded);
+  if (tokenizer == nullptr) return;
+  const auto special = tokenizer->special();
+  for (const auto& [key, id] :
+       {std::pair("bos_token_id", special.begin_of_text),
+        std::pair("eos_token_id", special.end_of_text), std::pair("pad_token_id", special.pad)})
+    config[key] = id ? Json(*id) : Json();
+}
+
 void write_hf(const LoadedModel& loaded, const fs::path& folder, const FoldedModel& model,
               const families::Family& family, const ExportOptions& options) {
   // Fields that say nothing about the logits stay as they were, of another family only these.
@@ -115,12 +129,33 @@ void write_hf(const LoadedModel& loaded, const fs::path& folder, const FoldedMod
     for (const auto& [key, value] : loaded.config.items())
       if (loaded.family == family.name || key.ends_with("_token_id")) config[key] = value;
   for (const char* key : {"rope_parameters", "rope_scaling", "torch_dtype"}) config.erase(key);
+  const bool own = loaded.family == "tempera";
+  if (own || loaded.config.is_null()) put_token_ids(loaded, config);
   config.update(families::write_config(family, model.config));
   config["dtype"] = dtype_word(options.dtype);
   write_file(folder / "config.json", config.dump(2) + "\n");
   write_state(folder,
               converted(file_tensors(model.config, model.state, family.rules()), options.dtype),
               options.shard_bytes);
+}
+
+// The tokenizer's files, as they are, or made from what a GGUF original says.
+void write_tokenizer(const LoadedModel& loaded, const fs::path& folder) {
+  if (fs::is_directory(loaded.path)) {
+    for (const char* name : kTokenizerFiles)
+      if (fs::exists(loaded.path / name)) fs::copy_file(loaded.path / name, folder / name);
+    return;
+  }
+  const io::Gguf original(loaded.path);
+  const auto& metadata = original.metadata();
+  if (metadata.find("tokenizer.ggml.model") == nullptr) return;
+  auto files = text::tokenizer_files(text::read_gguf_tokenizer(metadata));
+  files.config["model_max_length"] = loaded.model->config().context;
+  if (metadata.find("tokenizer.chat_template") != nullptr)
+    files.config["chat_template"] = metadata.get<std::string>("tokenizer.chat_template");
+  write_file(folder / "tokenizer.json", files.tokenizer_json);
+  write_file(folder / "tokenizer_config.json",
+             files.config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 void write_own(const LoadedModel& loaded, const fs::path& folder, const ExportOptions& options) {
@@ -150,9 +185,7 @@ std::string export_folder(const LoadedModel& loaded, const fs::path& folder,
     write_hf(loaded, made.part(), model, family, options);
     written = family.name;
   }
-  if (fs::is_directory(loaded.path))
-    for (const char* name : kTokenizerFiles)
-      if (fs::exists(loaded.path / name)) fs::copy_file(loaded.path / name, made.part() / name);
+  write_tokenizer(loaded, made.part());
   made.finish();
   return written;
 }

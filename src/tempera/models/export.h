@@ -22,8 +22,10 @@ struct ExportOptions {
 std::string export_folder(const LoadedModel& loaded, const std::filesystem::path& folder,
                           const ExportOptions& options);
 
-// Writes a .gguf file; an existing one is not replaced. The tokenizer comes from a GGUF original.
-void export_gguf(const LoadedModel& loaded, const std::filesystem::path& path, bool fold,
+// Writes a .gguf file; an existing one is not replaced. The tokenizer comes along; returns whether
+// there is one. Throws, with the reason, where the format has no words for the model or for its
+// tokenizer.
+bool export_gguf(const LoadedModel& loaded, const std::filesystem::path& path, bool fold,
                  io::GgmlType type);
 
 }  // namespace tempera::models

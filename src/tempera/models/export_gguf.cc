@@ -5,7 +5,9 @@
 #include "tempera/io/gguf_blocks.h"
 #include "tempera/models/export.h"
 #include "tempera/models/fold.h"
+#include "tempera/models/tokenizer.h"
 #include "tempera/models/weights.h"
+#include "tempera/text/gguf_from_files.h"
 
 namespace tempera::models {
 namespace {
@@ -47,16 +49,27 @@ io::GgufMetadata metadata_of(const LoadedModel& loaded, const nn::ModelConfig& c
   metadata.add("general.name", loaded.path.stem().string());
   metadata.add("general.file_type", static_cast<uint32_t>(file_type(type)));
   metadata.add("general.quantization_version", uint32_t{2});
-  if (loaded.path.extension() != ".gguf") return metadata;
-  const io::Gguf original(loaded.path);
-  for (const auto& [key, value] : original.metadata().entries())
-    if (key.starts_with("tokenizer.")) metadata.add(key, value);
   return metadata;
+}
+
+// As the original has it; false where there is none.
+bool add_tokenizer(const LoadedModel& loaded, int64_t rows, io::GgufMetadata& metadata) {
+  if (loaded.path.extension() == ".gguf") {
+    const io::Gguf original(loaded.path);
+    for (const auto& [key, value] : original.metadata().entries())
+      if (key.starts_with("tokenizer.")) metadata.add(key, value);
+    return original.metadata().find("tokenizer.ggml.model") != nullptr;
+  }
+  if (!has_tokenizer_files(loaded.path)) return false;
+  text::write_gguf_tokenizer(text::gguf_tokenizer_of(loaded.path, rows), metadata);
+  if (const auto chat = text::ChatTemplate::find(loaded.path))
+    metadata.add("tokenizer.chat_template", chat->source());
+  return true;
 }
 
 }  // namespace
 
-void export_gguf(const LoadedModel& loaded, const fs::path& path, bool folds, io::GgmlType type) {
+bool export_gguf(const LoadedModel& loaded, const fs::path& path, bool folds, io::GgmlType type) {
   TEMPERA_CHECK(!fs::exists(path), path.string(), " is there already; give --out another name");
   // Without a temperature there is nothing to fold; with one, the format has no words for it.
   const auto softmax = [](const Method* method) {
@@ -76,17 +89,18 @@ void export_gguf(const LoadedModel& loaded, const fs::path& path, bool folds, io
                        .bytes = {}});
     values.push_back(&tensor);
   }
+  auto metadata = metadata_of(loaded, model.config, family, type);
+  const bool tokenizer = add_tokenizer(loaded, model.config.vocabulary, metadata);
   std::vector<std::byte> bytes;
-  io::write_gguf(path, metadata_of(loaded, model.config, family, type), tensors,
-                 [&](size_t index) -> std::span<const std::byte> {
-                   const auto& info = tensors[index];
-                   const auto plain = values[index]->to(torch::kFloat32).contiguous();
-                   bytes.resize(io::ggml_bytes(info.type, info.shape, info.name));
-                   io::quantize(info.type,
-                                {plain.const_data_ptr<float>(), static_cast<size_t>(plain.numel())},
-                                bytes);
-                   return bytes;
-                 });
+  io::write_gguf(path, metadata, tensors, [&](size_t index) -> std::span<const std::byte> {
+    const auto& info = tensors[index];
+    const auto plain = values[index]->to(torch::kFloat32).contiguous();
+    bytes.resize(io::ggml_bytes(info.type, info.shape, info.name));
+    io::quantize(info.type, {plain.const_data_ptr<float>(), static_cast<size_t>(plain.numel())},
+                 bytes);
+    return bytes;
+  });
+  return tokenizer;
 }
 
 }  // namespace tempera::models

@@ -16,12 +16,12 @@ namespace fs = std::filesystem;
 
 bool is_gguf(const LoadedModel& loaded) { return loaded.path.extension() == ".gguf"; }
 
+}  // namespace
+
 bool has_tokenizer_files(const fs::path& folder) {
   constexpr const char* kFiles[] = {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"};
   return std::ranges::any_of(kFiles, [&](const char* name) { return fs::exists(folder / name); });
 }
-
-}  // namespace
 
 std::shared_ptr<const text::Tokenizer> tokenizer_of(const LoadedModel& loaded) {
   if (is_gguf(loaded)) {

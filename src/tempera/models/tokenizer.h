@@ -14,6 +14,9 @@ namespace tempera::models {
 // a model of a built-in task. Throws where there is one that cannot be read.
 std::shared_ptr<const text::Tokenizer> tokenizer_of(const LoadedModel& loaded);
 
+// Whether a folder has one of the files that tokenizers are read from.
+bool has_tokenizer_files(const std::filesystem::path& folder);
+
 // The tokens that end an answer, as the model's files state them; there may be several.
 std::vector<int64_t> end_tokens_of(const LoadedModel& loaded);
 
