@@ -66,6 +66,35 @@ def test_an_unknown_method_suggests_the_nearest(tmp_path):
     assert not (tmp_path / "run" / "jobs").exists()
 
 
+SMALL_TEXT = ["--methods", "softmax,ssa", "--seeds", "2", "--steps", "3", "--batch", "2", "--layers", "1",
+              "--width", "32", "--heads", "2", "--context", "16"]
+
+
+def test_text(tmp_path):
+    (tmp_path / "text.txt").write_text("the quick brown fox jumps over the lazy dog. " * 40)
+    done = tempera("--text", tmp_path / "text.txt", "--out", tmp_path / "run", *SMALL_TEXT, "--json")
+    assert done.returncode == 0, done.stderr
+    for method in json.loads(done.stdout)["results"].values():
+        assert method["loss"]["16"]["mean"] > 0 and len(method["accuracy"]["16"]["seeds"]) == 2
+    assert "<svg" in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("content, options, words", [
+    (None, [], "there is no file"),
+    (b"", [], "is empty"),
+    (bytes(range(256)) * 9, [], "binary"),
+    (b"too short", [], "too small"),
+    (b"some text " * 90, ["--model.vocabulary", "10"], "vocabulary"),
+    (b"some text " * 90, ["--heads", "5"], "does not divide"),
+])
+def test_bad_input_is_refused_and_leaves_nothing(tmp_path, content, options, words):
+    if content is not None:
+        (tmp_path / "text.txt").write_bytes(content)
+    done = tempera("--text", tmp_path / "text.txt", "--out", tmp_path / "run", *SMALL_TEXT, *options)
+    assert done.returncode in (1, 2) and words in done.stderr, done.stderr
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_interrupted_run_goes_on(tmp_path):
     long = ["--steps", "4000", "--methods", "softmax", "--seeds", "1", "--out", str(tmp_path / "run")]
     process = subprocess.Popen([PROGRAM, "compare", *long], stderr=subprocess.PIPE, text=True)

@@ -42,23 +42,37 @@ fs::path result_file(const fs::path& out, const NamedMethod& method, int64_t see
   return out / "jobs" / concat(name, "-seed", seed, ".json");
 }
 
-// The settings that results depend on; a folder with others is refused.
-void check_folder(const CompareSettings& settings, const fs::path& out) {
-  const auto given = config::describe(settings);
+// Whether the folder is new. One with other settings is refused.
+bool check_folder(const CompareSettings& settings, const fs::path& out) {
   const fs::path file = out / "settings.json";
   if (!fs::exists(file)) {
     TEMPERA_CHECK(!fs::exists(out) || fs::is_empty(out) || fs::exists(out / "lock"), out.string(),
                   ": the folder holds something else; give another with --out");
-    fs::create_directories(out / "jobs");
-    return write_file(file, config::to_json(given).dump(2) + "\n");
+    return true;
   }
   const auto stored = config::describe(config::from_json<CompareSettings>(
       Json::parse(read_file(file, kLargestResult)), file.string()));
-  const auto differences = config::differences(given, stored);
+  const auto differences = config::differences(config::describe(settings), stored);
   if (!differences.empty())
     throw UsageError(concat(out.string(), " holds a comparison with other settings:\n",
                             config::to_text(differences),
                             "give another folder with --out, or remove this one"));
+  return false;
+}
+
+// The model of one method, with what the data says about it.
+nn::ModelConfig model_for(const CompareSettings& settings, const NamedMethod& method,
+                          const data::Dataset& dataset) {
+  nn::ModelConfig model = settings.model;
+  model.temperature = method.temperature;
+  if (model.vocabulary == 0) model.vocabulary = dataset.vocabulary();
+  if (model.outputs == 0 && dataset.classes() != dataset.vocabulary())
+    model.outputs = dataset.classes();
+  model.validate();
+  data::check_fits(dataset, {.vocabulary = model.vocabulary,
+                             .classes = model.output_count(),
+                             .max_length = model.max_length()});
+  return model;
 }
 
 std::vector<NamedMethod> parse_methods(const CompareSettings& settings) {
@@ -108,15 +122,13 @@ class Pool {
 
   void one(size_t index) {
     const Work& work = work_[index];
-    Job job{.model = settings_.model,
+    const auto seed = static_cast<uint64_t>(settings_.training.seed + work.seed);
+    const auto dataset = source_.dataset(settings_.model.context, seed);
+    Job job{.model = model_for(settings_, work.method, *dataset),
             .training = settings_.training,
-            .seed = static_cast<uint64_t>(settings_.training.seed + work.seed)};
+            .seed = seed};
     job.training.seed += work.seed;
     job.training.eval_rows = 0;  // the held-out sets are scored at the end
-    job.model.temperature = work.method.temperature;
-    const auto dataset = source_.dataset(job.model.context, job.seed);
-    job.model.vocabulary = dataset->vocabulary();
-    job.model.outputs = dataset->classes() == dataset->vocabulary() ? 0 : dataset->classes();
     Json result = run_job(job, dataset, [&](double share) { report(index, share); });
     write_file(work.file, result.dump() + "\n");
   }
@@ -217,6 +229,7 @@ Json collect(const CompareSettings& settings, const std::vector<Work>& work) {
 CompareSettings::CompareSettings()
     : training(train::task_training()), model(nn::phonebook_model()) {
   data.task = "phonebook";
+  model.vocabulary = model.outputs = 0;  // the data says
 }
 
 void CompareSettings::declare(config::Options& options) {
@@ -259,14 +272,40 @@ NamedMethod parse_method(const std::string& text) {
   return method;
 }
 
+namespace {
+
+// The data, after it was seen to suit every model. Bad input leaves no trace in a new folder.
+train::DataSource open_data(const CompareSettings& settings,
+                            const std::vector<NamedMethod>& methods, train::FolderLock& lock) {
+  const fs::path out = settings.out;
+  const bool fresh = check_folder(settings, out);
+  try {
+    train::DataSource source(settings.data, out / "data", [](int64_t) {});
+    const auto dataset = source.dataset(settings.model.context, 0);
+    for (const auto& method : methods) model_for(settings, method, *dataset);
+    if (fresh) {
+      fs::create_directories(out / "jobs");
+      write_file(out / "settings.json", config::to_json(config::describe(settings)).dump(2) + "\n");
+    }
+    return source;
+  } catch (...) {
+    if (fresh) {
+      fs::remove_all(out / "data");
+      lock.undo();
+    }
+    throw;
+  }
+}
+
+}  // namespace
+
 Json compare(const CompareSettings& settings) {
   const fs::path out = settings.out;
   const auto methods = parse_methods(settings);
   settings.data.validate();
   settings.training.validate();
-  const train::FolderLock lock(out);
-  check_folder(settings, out);
-  const train::DataSource source(settings.data, out / "data", [](int64_t) {});
+  train::FolderLock lock(out);
+  const auto source = open_data(settings, methods, lock);
   std::vector<Work> all, left;
   for (int64_t seed = 0; seed < settings.seeds; ++seed)
     for (const auto& method : methods)

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tempera/base/error.h"
 #include "tempera/plot/chart.h"
 #include "tempera/plot/html.h"
 #include "tempera/study/compare.h"
@@ -159,28 +160,35 @@ plot::Figure overview(const Json& results) {
   return figure;
 }
 
+// A table for the terminal: a line a method, a column a size.
+void metric_text(std::ostream& text, const Json& results, const char* metric, int digits) {
+  size_t width = 6;
+  for (const auto& [method, result] : results.at("results").items())
+    width = std::max(width, method.size());
+  text << std::left << std::setw(static_cast<int>(width) + 2) << "method";
+  for (const auto& size : sizes(results)) text << std::right << std::setw(14) << size;
+  text << "\n";
+  for (const auto& [method, result] : results.at("results").items()) {
+    text << std::left << std::setw(static_cast<int>(width) + 2) << method;
+    for (const auto& [size, row] : result.at(metric).items()) {
+      const std::string cell = fixed(row.at("mean"), digits) + " ± " + fixed(row.at("sd"), digits);
+      // "±" is one column and two bytes.
+      text << std::right << std::setw(15) << cell;
+    }
+    text << "\n";
+  }
+}
+
 }  // namespace
 
 std::string results_text(const Json& results) {
   std::ostringstream text;
-  const auto columns = sizes(results);
-  size_t width = 6;
-  for (const auto& [method, result] : results.at("results").items())
-    width = std::max(width, method.size());
-  text << "accuracy %, mean ± sd of " << results.at("seeds").get<int64_t>() << " seeds, by "
-       << size_name(results) << "\n"
-       << std::left << std::setw(static_cast<int>(width) + 2) << "method";
-  for (const auto& size : columns) text << std::right << std::setw(12) << size;
-  text << "\n";
-  for (const auto& [method, result] : results.at("results").items()) {
-    text << std::left << std::setw(static_cast<int>(width) + 2) << method;
-    for (const auto& [size, row] : result.at("accuracy").items()) {
-      const std::string cell = fixed(row.at("mean"), 1) + " ± " + fixed(row.at("sd"), 1);
-      // "±" is one column and two bytes.
-      text << std::right << std::setw(13) << cell;
-    }
-    text << "\n";
-  }
+  const std::string over = concat(", mean ± sd of ", results.at("seeds").get<int64_t>(),
+                                  " seeds, by ", size_name(results), "\n");
+  text << "accuracy %" << over;
+  metric_text(text, results, "accuracy", 1);
+  text << "\nloss" << over;
+  metric_text(text, results, "loss", 3);
   return text.str();
 }
 

@@ -255,7 +255,7 @@ std::string repr(double value) {
   std::string_view text(buffer.data(), static_cast<size_t>(end - buffer.data()));
   std::string out;
   if (text.front() == '-') {
-    out = "-";
+    out.push_back('-');
     text.remove_prefix(1);
   }
   const size_t e = text.find('e');
