@@ -34,7 +34,7 @@ torch::Tensor heads_of(const torch::Tensor& projected, int64_t heads) {
 // (heads) of a scale (B, heads, T), over the rows that are no padding.
 torch::Tensor mean_scale(const torch::Tensor& scale, const torch::Tensor& position) {
   const auto real = (position >= 0).unsqueeze(1).to(scale.scalar_type());
-  return (scale * real).sum({0, 2}) / real.sum().clamp_min(1);
+  return (scale * real).sum(at::IntArrayRef({0, 2})) / real.sum().clamp_min(1);
 }
 
 // Exact from q, k and the row's normaliser: no row of weights is made.
@@ -203,8 +203,7 @@ torch::Tensor Attention::attend_cached(const LayerInputs& raw, const Pass& pass,
     decode.q = args.q;
     decode.k = cache.k();
     decode.v = cache.v();
-    decode.lengths = torch::full({args.q.size(0)}, cache.length(),
-                                 torch::dtype(torch::kInt32).device(args.q.device()));
+    decode.lengths = pass.lengths;
     decode.a_q = scales.q.rows;
     decode.q_recipe = scales.q.recipe;
     decode.a_k = cache.a_k();

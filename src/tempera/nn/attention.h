@@ -40,6 +40,7 @@ struct Pass {
   Rows rows;
   Angles angles;
   torch::Tensor bias;                           // of the logits; undefined: none
+  torch::Tensor lengths = {};                   // (B) int32: rows of the cache, these included
   std::optional<uint64_t> dropout_seed = {};    // unset: no dropout
   std::shared_ptr<Inspection> inspection = {};  // filled by every layer in turn
 };

@@ -85,6 +85,7 @@ Pass Decoder::make_pass(const torch::Tensor& tokens, const ModelCache& cache) {
   pass.rows.tokens = tokens;
   pass.rows.mask = {.documents = {}, .start = cache.start(), .end = {}, .causal = true};
   const auto lengths = torch::full({tokens.size(0)}, first + rows, tokens.options());
+  pass.lengths = lengths.to(torch::kInt32);
   pass.rows.counts = decode_rows(lengths, rows, cache.start(), std::nullopt);
   if (config_.window > 0)
     pass.rows.window_n = decode_rows(lengths, rows, cache.start(), config_.window).n;

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "tempera/ops/fused.h"
+#include "tempera/ops/linear.h"
 
 namespace tempera::nn {
 
@@ -12,9 +13,7 @@ Linear::Linear(int64_t inputs, int64_t outputs, bool bias) {
 }
 
 torch::Tensor Linear::forward(const torch::Tensor& x) const {
-  const auto type = x.scalar_type();
-  if (!bias_.defined()) return torch::linear(x, weight_.to(type));
-  return torch::linear(x, weight_.to(type), bias_.to(type));
+  return ops::linear(x, weight_, bias_);
 }
 
 Embedding::Embedding(int64_t rows, int64_t width)

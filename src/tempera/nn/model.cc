@@ -7,6 +7,7 @@
 #include "tempera/base/error.h"
 #include "tempera/nn/decoder.h"
 #include "tempera/ops/fused.h"
+#include "tempera/ops/linear.h"
 
 namespace tempera::nn {
 namespace {
@@ -32,7 +33,7 @@ std::string listed(const std::vector<std::string>& names) {
 }  // namespace
 
 torch::Tensor Model::project(const torch::Tensor& hidden) const {
-  auto scores = torch::linear(hidden, output_weight().to(hidden.scalar_type()));
+  auto scores = ops::linear(hidden, output_weight());
   if (config_.logit_scale != 1) scores = scores * config_.logit_scale;
   if (config_.logit_cap > 0) scores = (scores / config_.logit_cap).tanh() * config_.logit_cap;
   return scores;

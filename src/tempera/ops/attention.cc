@@ -1,6 +1,8 @@
 #include "tempera/ops/attention.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 
 #include "tempera/ops/backend.h"
 #include "tempera/ops/schema.h"
@@ -49,6 +51,12 @@ AttentionResult decode(const DecodeArgs& args) {
                 "decode needs q, k, v and lengths, and one of them is undefined");
   DecodeArgs own = args;
   drop_own_source(own.q_recipe, own.q);
+  // A step of generation calls this once a layer: the way through the dispatcher, with every
+  // argument boxed twice, takes longer than the attention to a short cache.
+  if (own.q.is_cpu() && !at::GradMode::is_enabled()) {
+    RECORD_FUNCTION("tempera::decode", {});
+    return decode_cpu(own);
+  }
   torch::jit::Stack stack;
   visit_decode(own, Push{stack});
   handle.callBoxed(stack);

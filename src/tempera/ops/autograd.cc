@@ -5,6 +5,8 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+
 #include "tempera/ops/backend.h"
 #include "tempera/ops/schema.h"
 
@@ -106,6 +108,12 @@ void refuse_gradients(const DecodeArgs& args) {
                     declaration, "' requires one; call it under no_grad, or use attention");
   };
   visit_decode(args, refuse);
+}
+
+bool wants_gradient(std::initializer_list<at::Tensor> inputs) {
+  return at::GradMode::is_enabled() &&
+         std::any_of(inputs.begin(), inputs.end(),
+                     [](const at::Tensor& x) { return x.defined() && x.requires_grad(); });
 }
 
 }  // namespace tempera::ops

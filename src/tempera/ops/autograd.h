@@ -1,5 +1,7 @@
 #pragma once
 
+#include <initializer_list>
+
 #include "tempera/ops/attention.h"
 
 namespace tempera::ops {
@@ -9,5 +11,9 @@ namespace tempera::ops {
 AttentionResult attention_autograd(const AttentionArgs& args);
 // Throws tempera::Error where a gradient would be needed.
 void refuse_gradients(const DecodeArgs& args);
+
+// Whether a result of these tensors is part of a graph. Where it is not, no node is made: that
+// takes longer than a pass over one row.
+bool wants_gradient(std::initializer_list<at::Tensor> inputs);
 
 }  // namespace tempera::ops

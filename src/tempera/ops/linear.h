@@ -1,0 +1,12 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace tempera::ops {
+
+// x (..., inputs) times weight^T (outputs, inputs) + bias (outputs; undefined: none), in the type
+// of x, which the weight need not have. Few rows without gradients, a step of generation, go
+// through kernels/matvec.h on the CPU; the rest is libtorch's product.
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
+
+}  // namespace tempera::ops
