@@ -90,5 +90,8 @@ def attention(q, k, v, *, q_recipe=None, k_recipe=None, v_recipe=None, want=(), 
     results = torch.ops.tempera.attention(q, k, v, **options, **wants)
     if not want:
         return results[0]
+    if "lse" in want and results[1].dim() != 3:
+        raise RuntimeError(f"want: 'lse' is not available on {q.device.type}, where attention is composed of torch's own"
+                           " operators; compute on the CPU, or do without it")
     asked = (value if name in ("out", *want) else None for name, value in zip(AttentionResult._fields, results))
     return AttentionResult(*asked)

@@ -40,7 +40,7 @@ void add_inspection(nn::Model& model, const nn::Batch& batch, const data::Tensor
   sums.scale.resize(layers.size());
   sums.weight.resize(layers.size());
   for (size_t layer = 0; layer < layers.size(); ++layer) {
-    const auto weight = layers[layer].weight.sum({0, 2});
+    const auto weight = layers[layer].weight.sum(at::IntArrayRef({0, 2}));
     sums.weight[layer] = sums.weight[layer].defined() ? sums.weight[layer] + weight : weight;
     const auto& a_q = layers[layer].a_q;  // undefined: plain attention
     const double mean = a_q.defined() ? a_q.mean().item<double>() : 1;

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include <limits>
+#include <vector>
 
 #include "tempera/base/error.h"
 #include "tempera/ops/backend.h"
@@ -16,11 +17,12 @@ void refuse(bool given, const char* feature) {
                 "torch's own operators; compute on the CPU, or do without it");
 }
 
-void check_composable(const AttentionArgs& args) {
+// What attention and decode share.
+template <class Args>
+void check_composable(const Args& args) {
   refuse(args.cap > 0, "cap (soft-capped logits)");
   refuse(args.post.defined(), "post (a multiplier behind the cap)");
   refuse(args.sinks.defined(), "sinks (sink logits)");
-  refuse(args.dropout > 0, "dropout (seeded)");
   refuse(args.want_max, "the row maximum (want_max)");
   refuse(args.want_entropy, "the row entropy (want_entropy)");
   refuse(args.want_head_max, "the maximum of a head (want_head_max)");
@@ -54,22 +56,32 @@ struct VisibleKeys {
   at::Tensor log_n;  // (B, query rows)
 };
 
-VisibleKeys visible(const HostMask& host, const kernels::Shape& shape, const at::Tensor& q) {
+// ranges: (B, query rows).
+VisibleKeys visible(const std::vector<kernels::KeyRange>& ranges, const kernels::Shape& shape,
+                    const at::Tensor& q) {
   const at::TensorOptions index = at::TensorOptions().dtype(at::kLong);
-  const at::Tensor begin = at::empty({shape.batch, 1, shape.q_rows, 1}, index);
-  const at::Tensor end = at::empty_like(begin);
-  for (int64_t b = 0; b < shape.batch; ++b)
-    for (int64_t i = 0; i < shape.q_rows; ++i) {
-      const kernels::KeyRange keys = kernels::visible_keys(host.mask, shape, b, i);
-      begin.mutable_data_ptr<int64_t>()[b * shape.q_rows + i] = keys.begin;
-      end.mutable_data_ptr<int64_t>()[b * shape.q_rows + i] = keys.end;
-    }
+  const at::Tensor host = at::empty({2, shape.batch, 1, shape.q_rows, 1}, index);
+  int64_t* begin = host.mutable_data_ptr<int64_t>();
+  int64_t* end = begin + ranges.size();
+  for (size_t row = 0; row < ranges.size(); ++row) {
+    begin[row] = ranges[row].begin;
+    end[row] = ranges[row].end;
+  }
+  const at::Tensor both = host.to(q.device());
+  const at::Tensor first = both[0], last = both[1];
   const at::Tensor key = at::arange(shape.kv_rows, index.device(q.device()));
-  const at::Tensor first = begin.to(q.device());
-  const at::Tensor last = end.to(q.device());
   const at::Tensor count = (last - first).clamp_min(1).view({shape.batch, shape.q_rows});
   return {key.ge(first).logical_and(key.lt(last)), last.le(first),
           count.to(real_type(q.scalar_type())).log()};
+}
+
+std::vector<kernels::KeyRange> visible_keys(const kernels::Mask& mask,
+                                            const kernels::Shape& shape) {
+  std::vector<kernels::KeyRange> ranges;
+  for (int64_t b = 0; b < shape.batch; ++b)
+    for (int64_t i = 0; i < shape.q_rows; ++i)
+      ranges.push_back(kernels::visible_keys(mask, shape, b, i));
+  return ranges;
 }
 
 // What scaled_dot_product_attention knows without an explicit mask: every key, or plain causality.
@@ -86,34 +98,82 @@ at::Tensor composed_mask(const at::Tensor& bias, const VisibleKeys& keys, at::Sc
   return bias.to(type).masked_fill(mask.logical_not(), -std::numeric_limits<double>::infinity());
 }
 
+at::Tensor masked_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const at::Tensor& bias, const VisibleKeys& keys,
+                            std::optional<double> scale) {
+  const at::Tensor mask = composed_mask(bias, keys, q.scalar_type());
+  return at::scaled_dot_product_attention(q, k, v, mask, /*dropout_p=*/0, /*is_causal=*/false,
+                                          scale, /*enable_gqa=*/q.size(1) != k.size(1))
+      .masked_fill(keys.none, 0);
+}
+
+// The first `rows` rows (dimension 2) of a cache that holds pages (blocks, heads, block size, ...)
+// in the order of the table (B, n), or (B, heads, capacity, ...) where there is no table.
+at::Tensor rows_in_use(const at::Tensor& cache, const at::Tensor& table, int64_t rows) {
+  if (!table.defined()) return cache.narrow(2, 0, rows);
+  // Entries beyond a length may be anything, and an index out of range stops the GPU for good.
+  const at::Tensor blocks = table.to(at::kLong).clamp(0, cache.size(0) - 1).to(cache.device());
+  return cache.index_select(0, blocks.flatten())
+      .unflatten(0, table.sizes())
+      .transpose(1, 2)
+      .flatten(2, 3)
+      .narrow(2, 0, rows);
+}
+
 }  // namespace
 
 AttentionResult attention_composed(const AttentionArgs& args) {
   const kernels::Shape shape = kernel_shape(check(args));
   check_composable(args);
+  refuse(args.dropout > 0, "dropout (seeded)");
   const HostMask host = host_mask(args, shape);
   const bool plain = is_plain(args, host.mask, shape);
   const bool counted =
       args.q_recipe.g.defined() || args.k_recipe.g.defined() || args.v_recipe.g.defined();
   VisibleKeys keys;
-  if (!plain || counted) keys = visible(host, shape, args.q);
+  if (!plain || counted) keys = visible(visible_keys(host.mask, shape), shape, args.q);
   at::Tensor key_log_n = keys.log_n;
   if (counted && args.key_counts.defined())
     key_log_n = args.key_counts.to(keys.log_n.options()).clamp_min(1).log();
   const at::Tensor q = scaled(args.q, composed_scale(args.a_q, args.q_recipe, args.q, keys.log_n));
   const at::Tensor k = scaled(args.k, composed_scale(args.a_k, args.k_recipe, args.k, key_log_n));
   const at::Tensor v = scaled(args.v, composed_scale(args.a_v, args.v_recipe, args.v, key_log_n));
-  const bool grouped = shape.q_heads != shape.kv_heads;
   AttentionResult result;
-  if (plain) {
-    result.out = at::scaled_dot_product_attention(q, k, v, {}, /*dropout_p=*/0, args.causal,
-                                                  args.scale, grouped);
-  } else {
-    const at::Tensor mask = composed_mask(args.bias, keys, q.scalar_type());
-    result.out = at::scaled_dot_product_attention(q, k, v, mask, /*dropout_p=*/0,
-                                                  /*is_causal=*/false, args.scale, grouped)
-                     .masked_fill(keys.none, 0);
+  result.out = plain ? at::scaled_dot_product_attention(
+                           q, k, v, {}, /*dropout_p=*/0, args.causal, args.scale,
+                           /*enable_gqa=*/shape.q_heads != shape.kv_heads)
+                     : masked_attention(q, k, v, args.bias, keys, args.scale);
+  return result;
+}
+
+AttentionResult decode_composed(const DecodeArgs& args) {
+  kernels::Shape shape = kernel_shape(check(args));
+  check_composable(args);
+  const HostCache cache = host_cache(args, shape);
+  AttentionResult result;
+  shape.kv_rows = shape.batch > 0 ? cache.lengths.max().item<int64_t>() : 0;
+  if (shape.kv_rows == 0 || shape.q_rows == 0) {
+    result.out =
+        at::zeros({shape.batch, shape.q_heads, shape.q_rows, shape.v_size}, args.q.options());
+    return result;
   }
+  const VisibleKeys keys = visible(visible_keys(cache, shape), shape, args.q);
+  const auto cached = [&](const at::Tensor& rows, const at::Tensor& given) {
+    at::Tensor scale;
+    if (given.defined())
+      scale = rows_in_use(given.expand(rows.sizes().slice(0, 3)), cache.block_table, shape.kv_rows);
+    return scaled(rows_in_use(rows, cache.block_table, shape.kv_rows),
+                  composed_scale(scale, {}, rows, {}));
+  };
+  // What lies beyond a shorter sequence's length is not ours and may be NaN, which no mask stops.
+  const at::Tensor unused = at::arange(shape.kv_rows, args.q.device())
+                                .ge(cache.lengths.to(args.q.device()).unsqueeze(1))
+                                .view({shape.batch, 1, shape.kv_rows, 1});
+  const at::Tensor q = scaled(args.q, composed_scale(args.a_q, args.q_recipe, args.q, keys.log_n));
+  const at::Tensor k = cached(args.k, args.a_k).masked_fill(unused, 0);
+  const at::Tensor v = cached(args.v, args.a_v).masked_fill(unused, 0);
+  const at::Tensor bias = args.bias.defined() ? args.bias.narrow(3, 0, shape.kv_rows) : args.bias;
+  result.out = masked_attention(q, k, v, bias, keys, args.scale);
   return result;
 }
 

@@ -29,6 +29,7 @@ AttentionResult attention_meta(const AttentionArgs& args);
 // k and v in front of at::scaled_dot_product_attention. Throws tempera::Error for what that cannot
 // do. Gives `out` alone.
 AttentionResult attention_composed(const AttentionArgs& args);
+AttentionResult decode_composed(const DecodeArgs& args);
 
 // One gradient a differentiable input; undefined where it is not wanted.
 std::vector<at::Tensor> attention_backward_cpu(const BackwardArgs& args);

@@ -4,6 +4,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/ops/attention.h"
+#include "tempera/ops/backend.h"
 #include "tempera/ops/test_util.h"
 
 namespace tempera::ops {
@@ -119,6 +120,56 @@ TEST(Decode, AnEmptyCacheGivesZeros) {
   EXPECT_TRUE(result.out[0].eq(0).all().item<bool>());
   EXPECT_TRUE(result.lse[0].isneginf().all().item<bool>());
   EXPECT_LT(error_of(result.out[1], whole(args, 1).out[0]), 1e-12);
+}
+
+// Without what torch's own attention does not have.
+DecodeArgs composable_cache(at::ScalarType type) {
+  DecodeArgs args = cached(type);
+  args.sinks.reset();
+  args.post.reset();
+  args.cap = 0;
+  args.want_max = args.want_entropy = args.want_head_max = false;
+  return args;
+}
+
+TEST(Decode, AgreesWithTheComposition) {
+  for (const bool causal : {true, false})
+    for (const std::optional<int64_t> window : {std::optional<int64_t>(), {5}}) {
+      DecodeArgs args = composable_cache(at::kDouble);
+      args.causal = causal;
+      args.window = window;
+      EXPECT_LT(error_of(decode_composed(args).out, decode(args).out), 1e-12);
+      args.key_start = at::tensor({2, 11}, at::kLong);
+      args.a_k = args.a_k.slice(0, 0, 1).slice(2, 0, 1);
+      EXPECT_LT(error_of(decode_composed(args).out, decode(args).out), 1e-12);
+    }
+}
+
+TEST(Decode, TheCompositionReadsPagesAndNothingBeyondALength) {
+  DecodeArgs args = composable_cache(at::kDouble);
+  const at::Tensor expected = decode(args).out;
+  for (at::Tensor* cache : {&args.k, &args.v}) (*cache)[1].slice(1, 13).fill_(NAN);
+  EXPECT_LT(error_of(decode_composed(args).out, expected), 1e-12);
+  DecodeArgs pages = paged(args);
+  pages.block_table[1][4] = 999;
+  EXPECT_LT(error_of(decode_composed(pages).out, expected), 1e-12);
+  args.lengths = at::tensor({0, 13}, at::kInt);
+  EXPECT_LT(error_of(decode_composed(args).out, decode(args).out), 1e-12);
+  args.lengths.zero_();
+  EXPECT_LT(error_of(decode_composed(args).out, decode(args).out), 1e-12);
+}
+
+TEST(Decode, TheCompositionNamesWhatItCannotDo) {
+  DecodeArgs args = composable_cache(at::kDouble);
+  args.sinks = at::ones({kHeads});
+  try {
+    decode_composed(args);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("sinks (sink logits) is not available"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 struct BadDecodeCase {

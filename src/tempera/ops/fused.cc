@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tempera/kernels/fused.h"
+#include "tempera/ops/backend.h"
 #include "tempera/ops/parallel.h"
 
 namespace tempera::ops {
@@ -249,16 +250,20 @@ struct CrossEntropyFunction : Function<CrossEntropyFunction> {
   }
 };
 
-Tensor composed_norm(const Tensor& x, const Tensor& gain, const Tensor& bias, double epsilon,
+// The compositions compute as the fused passes do: in float, whatever the storage.
+Tensor composed_norm(const Tensor& stored, const Tensor& gain, const Tensor& bias, double epsilon,
                      bool centred) {
+  const Tensor x = stored.to(real_type(stored.scalar_type()));
   Tensor y = centred ? x - x.mean(-1, /*keepdim=*/true) : x;
   y = y * y.square().mean(-1, /*keepdim=*/true).add(epsilon).rsqrt();
   if (gain.defined()) y = y * gain;
-  return bias.defined() ? y + bias : y;
+  if (bias.defined()) y = y + bias;
+  return y.to(stored.scalar_type());
 }
 
-Tensor composed_rotary(const Tensor& x, const Tensor& cos, const Tensor& sin,
+Tensor composed_rotary(const Tensor& stored, const Tensor& cos, const Tensor& sin,
                        const Tensor& positions) {
+  const Tensor x = stored.to(real_type(stored.scalar_type()));
   const auto table = [&](const Tensor& t) {
     const Tensor rows =
         positions.defined() ? t.index({positions}).unsqueeze(1) : t.narrow(0, 0, x.size(2));
@@ -269,7 +274,8 @@ Tensor composed_rotary(const Tensor& x, const Tensor& cos, const Tensor& sin,
   const Tensor first = x.narrow(3, 0, pairs), second = x.narrow(3, pairs, pairs);
   return at::cat({first * c - second * s, first * s + second * c,
                   x.narrow(3, 2 * pairs, x.size(3) - 2 * pairs)},
-                 3);
+                 3)
+      .to(stored.scalar_type());
 }
 
 }  // namespace
@@ -342,8 +348,9 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Te
     return CrossEntropyFunction::apply(hidden, weight, targets, label_smoothing, gradient);
   }
   const Tensor clean = targets.masked_fill(targets.lt(0), -100);
-  const Tensor sum = at::cross_entropy_loss(hidden.mm(weight.t()), clean, {}, at::Reduction::Sum,
-                                            -100, label_smoothing);
+  const Tensor logits = hidden.mm(weight.t()).to(real_type(hidden.scalar_type()));
+  const Tensor sum =
+      at::cross_entropy_loss(logits, clean, {}, at::Reduction::Sum, -100, label_smoothing);
   return sum / targets.ge(0).sum().clamp_min(1);
 }
 

@@ -12,36 +12,48 @@ namespace {
 using Inputs = std::vector<at::Tensor>;
 using Formula = std::function<at::Tensor(const Inputs&)>;
 
-Inputs leaves(const Inputs& from, at::ScalarType dtype) {
+// How the numbers of a test are stored, and where.
+struct Storage {
+  at::ScalarType dtype;
+  at::DeviceType device;
+
+  at::Tensor of(const at::Tensor& x) const { return x.to(device, dtype); }
+};
+
+Inputs leaves(const Inputs& from, const Storage& storage) {
   Inputs result;
   for (const at::Tensor& x : from)
-    result.push_back(x.defined() ? x.detach().to(dtype).clone().requires_grad_() : x);
+    result.push_back(x.defined() ? storage.of(x.detach()).clone().requires_grad_() : x);
   return result;
 }
 
-// Runs the formula in `dtype` and in double from the same (rounded) numbers; their difference is
-// rounding alone.
-void expect_agrees(const Inputs& inputs, const Formula& formula, at::ScalarType dtype) {
-  const double tolerance = dtype == at::kFloat ? 3e-6 : 2e-2;
-  const Inputs fast = leaves(inputs, dtype);
-  const Inputs exact = leaves(fast, at::kDouble);
+// Runs the formula as stored and in double on the CPU, from the same (rounded) numbers; their
+// difference is rounding alone.
+void expect_agrees(const Inputs& inputs, const Formula& formula, const Storage& storage) {
+  const double tolerance = storage.dtype == at::kFloat ? 3e-6 : 2e-2;
+  const Inputs fast = leaves(inputs, storage);
+  const Inputs exact = leaves(fast, {at::kDouble, at::kCPU});
   const at::Tensor y = formula(fast), z = formula(exact);
   EXPECT_EQ(y.sizes(), z.sizes());
   const auto close = [&](const at::Tensor& a, const at::Tensor& b, const char* what) {
-    const double error = (a.to(at::kDouble) - b).abs().max().item<double>();
+    const double error = (a.to(at::kCPU, at::kDouble) - b).abs().max().item<double>();
     EXPECT_LE(error, tolerance * (1 + b.abs().max().item<double>())) << what;
   };
   close(y, z, "value");
-  const at::Tensor direction = at::randn(z.sizes(), at::kDouble).to(dtype).to(at::kDouble);
-  y.backward(direction.to(y.scalar_type()));
+  const at::Tensor direction = at::randn(z.sizes(), at::kDouble).to(storage.dtype).to(at::kDouble);
+  y.backward(direction.to(y.options()));
   z.backward(direction);
   for (size_t i = 0; i < fast.size(); ++i)
     if (fast[i].defined()) close(fast[i].grad(), exact[i].grad(), "gradient");
 }
 
-class Fused : public testing::TestWithParam<at::ScalarType> {
+class Fused : public testing::TestWithParam<Storage> {
  protected:
-  void SetUp() override { torch::manual_seed(7); }
+  void SetUp() override {
+    if (GetParam().device == at::kCUDA && !torch::cuda::is_available())
+      GTEST_SKIP() << "there is no GPU that torch can use";
+    torch::manual_seed(7);
+  }
 };
 
 TEST_P(Fused, Norm) {
@@ -62,7 +74,7 @@ TEST_P(Fused, Swiglu) {
 }
 
 TEST_P(Fused, SwigluOfLargeNumbersIsFinite) {
-  const at::Tensor x = at::tensor({-200.0, 200.0, 3.0, 3.0}).to(GetParam()).view({1, 4});
+  const at::Tensor x = GetParam().of(at::tensor({-200.0, 200.0, 3.0, 3.0})).view({1, 4});
   const at::Tensor y = swiglu(x).to(at::kDouble);
   EXPECT_NEAR(y[0][0].item<double>(), 0, 1e-30);
   EXPECT_EQ(y[0][1].item<double>(), 600);
@@ -85,11 +97,17 @@ TEST_P(Fused, RotaryTurnsPairsAndBack) {
   for (const at::Tensor& p : {at::Tensor(), positions}) {
     expect_agrees(
         {at::randn({2, 4, 3, 16})},
-        [&](const Inputs& in) { return rotary(in[0], angle.cos(), angle.sin(), p); }, GetParam());
+        [&](const Inputs& in) {
+          const at::Tensor there = angle.to(in[0].device());
+          return rotary(in[0], there.cos(), there.sin(), p.defined() ? p.to(in[0].device()) : p);
+        },
+        GetParam());
   }
-  const at::Tensor x = at::randn({1, 1, 9, 16}).to(GetParam());
-  const at::Tensor back = rotary(rotary(x, angle.cos(), angle.sin()), angle.cos(), -angle.sin());
-  EXPECT_LT((back - x).abs().max().item<double>(), GetParam() == at::kFloat ? 1e-6 : 5e-2);
+  const at::Tensor x = GetParam().of(at::randn({1, 1, 9, 16}));
+  const at::Tensor cos = angle.cos().to(x.device()), sin = angle.sin().to(x.device());
+  const at::Tensor back = rotary(rotary(x, cos, sin), cos, -sin);
+  EXPECT_EQ(back.scalar_type(), x.scalar_type());
+  EXPECT_LT((back - x).abs().max().item<double>(), GetParam().dtype == at::kFloat ? 1e-6 : 5e-2);
 }
 
 TEST_P(Fused, LinearCrossEntropy) {
@@ -98,25 +116,44 @@ TEST_P(Fused, LinearCrossEntropy) {
       const at::Tensor targets = at::randint(-2, classes, {37}, at::kLong);
       expect_agrees(
           {at::randn({37, 24}), at::randn({classes, 24}) * 0.5},
-          [&](const Inputs& in) { return linear_cross_entropy(in[0], in[1], targets, smoothing); },
+          [&](const Inputs& in) {
+            return linear_cross_entropy(in[0], in[1], targets.to(in[0].device()), smoothing);
+          },
           GetParam());
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Storage, Fused, testing::Values(at::kFloat, at::kBFloat16),
+INSTANTIATE_TEST_SUITE_P(Storage, Fused,
+                         testing::Values(Storage{at::kFloat, at::kCPU},
+                                         Storage{at::kBFloat16, at::kCPU},
+                                         Storage{at::kFloat, at::kCUDA},
+                                         Storage{at::kBFloat16, at::kCUDA}),
                          [](const auto& storage) {
-                           return std::string(c10::toString(storage.param));
+                           return c10::toString(storage.param.dtype) +
+                                  std::string(storage.param.device == at::kCUDA ? "OnCuda" : "");
                          });
+
+// In bfloat16 the loss of many rows would lose all but its first digits.
+TEST(FusedCrossEntropy, TheLossIsFloatOnEveryDevice) {
+  for (const at::DeviceType device : {at::kCPU, at::kCUDA}) {
+    if (device == at::kCUDA && !torch::cuda::is_available()) continue;
+    const Storage storage{at::kBFloat16, device};
+    const at::Tensor loss =
+        linear_cross_entropy(storage.of(at::randn({5, 8})), storage.of(at::randn({7, 8})),
+                             at::randint(0, 7, {5}, at::kLong).to(device));
+    EXPECT_EQ(loss.scalar_type(), at::kFloat);
+  }
+}
 
 TEST(FusedCrossEntropy, ManyRowsGoThroughInParts) {
   torch::manual_seed(3);
   // More logits than exist at once.
   const at::Tensor hidden = at::randn({900, 8}), weight = at::randn({8192, 8});
   const at::Tensor targets = at::randint(0, 8192, {900}, at::kLong);
-  expect_agrees(
-      {hidden, weight},
-      [&](const Inputs& in) { return linear_cross_entropy(in[0], in[1], targets); }, at::kFloat);
+  expect_agrees({hidden, weight},
+                [&](const Inputs& in) { return linear_cross_entropy(in[0], in[1], targets); },
+                {at::kFloat, at::kCPU});
 }
 
 TEST(FusedCrossEntropy, NothingCountsGivesZero) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tempera/base/error.h"
+
 namespace tempera::ops {
 namespace {
 
@@ -31,6 +33,39 @@ std::vector<kernels::KeyRange> host_content(const at::Tensor& start, const at::T
     if (end.defined()) content[b].end = ends[b];
   }
   return content;
+}
+
+at::Tensor host_int32(const at::Tensor& tensor) {
+  return tensor.to(at::kCPU, at::kInt).contiguous();
+}
+
+// The lengths fit the cache, and the blocks that they reach exist.
+void check_cache(const at::Tensor& lengths, const at::Tensor& block_table,
+                 const kernels::Shape& shape, const at::Tensor& k) {
+  const int32_t* length = lengths.const_data_ptr<int32_t>();
+  for (int64_t b = 0; b < shape.batch; ++b) {
+    TEMPERA_CHECK(length[b] >= 0 && length[b] <= shape.kv_rows, "lengths: ", length[b],
+                  " given for sequence ", b, ", 0 to ", shape.kv_rows,
+                  " (the capacity of the cache) expected");
+    if (!block_table.defined()) continue;
+    const int32_t* blocks = block_table.const_data_ptr<int32_t>() + b * block_table.size(1);
+    for (int64_t at = 0; at * k.size(2) < length[b]; ++at)
+      TEMPERA_CHECK(blocks[at] >= 0 && blocks[at] < k.size(0), "block_table: block ", blocks[at],
+                    " given as number ", at, " of sequence ", b, ", 0 to ", k.size(0) - 1,
+                    " (the blocks of the cache) expected");
+  }
+}
+
+std::vector<int32_t> host_key_begin(const at::Tensor& key_start, const kernels::Shape& shape) {
+  std::vector<int32_t> begin;
+  const std::vector<int64_t> starts = host_numbers(key_start);
+  for (size_t b = 0; b < starts.size(); ++b) {
+    TEMPERA_CHECK(starts[b] >= 0 && starts[b] <= shape.kv_rows, "key_start: ", starts[b],
+                  " given for sequence ", b, ", 0 to ", shape.kv_rows,
+                  " (the capacity of the cache) expected");
+    begin.insert(begin.end(), static_cast<size_t>(shape.q_rows), static_cast<int32_t>(starts[b]));
+  }
+  return begin;
 }
 
 }  // namespace
@@ -62,6 +97,33 @@ HostMask host_mask(const AttentionArgs& args, const kernels::Shape& shape) {
   host.mask.key_begin = host.ranges.begin.data();
   host.mask.key_end = host.ranges.end.data();
   return host;
+}
+
+HostCache host_cache(const DecodeArgs& args, const kernels::Shape& shape) {
+  HostCache cache;
+  cache.lengths = host_int32(args.lengths);
+  if (args.block_table.defined()) cache.block_table = host_int32(args.block_table);
+  check_cache(cache.lengths, cache.block_table, shape, args.k);
+  cache.mask.causal = args.causal;
+  cache.mask.window = args.window.value_or(0);
+  if (args.key_start.defined()) {
+    cache.key_begin = host_key_begin(args.key_start, shape);
+    cache.mask.key_begin = cache.key_begin.data();
+  }
+  return cache;
+}
+
+std::vector<kernels::KeyRange> visible_keys(const HostCache& cache, const kernels::Shape& shape) {
+  std::vector<kernels::KeyRange> keys;
+  kernels::Shape used = shape;
+  kernels::Mask mask = cache.mask;
+  for (int64_t b = 0; b < shape.batch; ++b) {
+    used.kv_rows = cache.lengths.const_data_ptr<int32_t>()[b];
+    mask.query_offset = used.kv_rows - shape.q_rows;
+    for (int64_t i = 0; i < shape.q_rows; ++i)
+      keys.push_back(kernels::visible_keys(mask, used, b, i));
+  }
+  return keys;
 }
 
 }  // namespace tempera::ops

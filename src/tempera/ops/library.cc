@@ -143,6 +143,7 @@ TORCH_LIBRARY_IMPL(tempera, CPU, library) {
 
 TORCH_LIBRARY_IMPL(tempera, CUDA, library) {
   library.impl("attention", boxed<&boxed_attention<&attention_composed>>());
+  library.impl("decode", boxed<&boxed_decode<&decode_composed>>());
 }
 
 TORCH_LIBRARY_IMPL(tempera, Meta, library) {
