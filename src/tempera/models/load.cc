@@ -8,7 +8,7 @@
 #include "tempera/config/settings.h"
 #include "tempera/families/gguf.h"
 #include "tempera/io/json.h"
-#include "tempera/models/tensor_file.h"
+#include "tempera/models/source.h"
 #include "tempera/models/weights.h"
 #include "tempera/temperature/registry.h"
 
@@ -52,7 +52,9 @@ LoadedModel load_own(const fs::path& folder, const Json& json, const LoadOptions
                      .family = "tempera",
                      .config = json,
                      .tokenizer = own.value("tokenizer", "")};
-  auto state = read_tensors(folder / "model.safetensors");
+  const io::Safetensors weights(folder / "model.safetensors");
+  nn::StateMap state;
+  for (const io::TensorView& view : weights.tensors()) state[view.name] = tensor_of(view);
   if (options.temperature) {
     std::erase_if(state, [](const auto& item) {
       return item.first.find(".temperature.") != std::string::npos;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "tempera/base/error.h"
+#include "tempera/base/pages.h"
 #include "tempera/io/gguf_blocks.h"
 #include "tempera/models/tensor_file.h"
 #include "tempera/ops/parallel.h"
@@ -26,7 +27,10 @@ class SafetensorsSource final : public TensorSource {
   std::vector<int64_t> shape(const std::string& name) const override {
     return file_.at(name).shape;
   }
-  torch::Tensor read(const std::string& name) const override { return tensor_of(file_.at(name)); }
+  torch::Tensor read(const std::string& name, torch::ScalarType) const override {
+    return tensor_of(file_.at(name));
+  }
+  void release(const std::string& name) const override { release_pages(file_.at(name).bytes); }
 
  private:
   const io::Safetensors& file_;
@@ -46,25 +50,34 @@ class GgufSource final : public TensorSource {
     return file_.at(name).shape;
   }
 
-  torch::Tensor read(const std::string& name) const override {
+  torch::Tensor read(const std::string& name, torch::ScalarType wanted) const override {
     const io::GgufTensor& tensor = file_.at(name);
-    auto values = torch::empty(tensor.shape, torch::kFloat32);
+    const bool half = wanted == torch::kBFloat16;
+    auto values = torch::empty(tensor.shape, half ? torch::kBFloat16 : torch::kFloat32);
+    if (half)
+      fill(tensor, static_cast<uint16_t*>(values.mutable_data_ptr()));
+    else
+      fill(tensor, values.mutable_data_ptr<float>());
+    return values;
+  }
+  void release(const std::string& name) const override { release_pages(file_.at(name).bytes); }
+
+ private:
+  template <class T>
+  static void fill(const io::GgufTensor& tensor, T* out) {
     const int64_t rows = io::row_count(tensor);
     const int64_t columns = io::column_count(tensor);
     const int64_t task_rows = std::max<int64_t>(1, kTaskElements / std::max<int64_t>(columns, 1));
-    float* out = values.data_ptr<float>();
     ops::AtenParallel parallel;
     parallel.run((rows + task_rows - 1) / task_rows, [&](int64_t task, int) {
       const int64_t begin = task * task_rows;
       const int64_t end = std::min(rows, begin + task_rows);
       io::dequantize_rows(
           tensor, begin, end,
-          std::span<float>(out + begin * columns, static_cast<size_t>((end - begin) * columns)));
+          std::span<T>(out + begin * columns, static_cast<size_t>((end - begin) * columns)));
     });
-    return values;
   }
 
- private:
   static constexpr int64_t kTaskElements = 1 << 18;
   const io::Gguf& file_;
 };

@@ -19,8 +19,11 @@ class TensorSource {
   virtual std::vector<std::string> names() const = 0;
   virtual bool has(const std::string& name) const = 0;
   virtual std::vector<int64_t> shape(const std::string& name) const = 0;
-  // The values, of the file's own type or float32; may point into the file. On the CPU.
-  virtual torch::Tensor read(const std::string& name) const = 0;
+  // The values, of the file's own type or the one wanted, float32 or bfloat16; may point into the
+  // file. On the CPU.
+  virtual torch::Tensor read(const std::string& name, torch::ScalarType wanted) const = 0;
+  // Its part of the file gives its memory back.
+  virtual void release(const std::string& name) const = 0;
 };
 
 // Both keep a reference to the file.

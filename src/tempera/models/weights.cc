@@ -154,8 +154,12 @@ class Loader {
         TEMPERA_CHECK(source_.shape(found) == shape, found, ": shape ",
                       io::shape_text(source_.shape(found)), " given, ", io::shape_text(shape),
                       " expected");
+        const Layout layout = rule.parts[i].layout;
+        // Arithmetic on the numbers wants all their digits.
+        const auto type = layout == Layout::kMinusOne ? torch::kFloat32 : tensor.scalar_type();
         tensor.narrow(0, first, rows[i])
-            .copy_(ours_of(source_.read(found), rule.parts[i].layout, model_.config()));
+            .copy_(ours_of(source_.read(found, type), layout, model_.config()));
+        source_.release(found);
       }
       first += rows[i];
     }
