@@ -183,6 +183,15 @@ def test_stories260k_tells_its_story(stories, tmp_path):
     assert [1, 403, 407, 261, 378, *told["tokens"]] == ids[:65]
 
 
+def test_stories260k_keeps_its_ids_through_gguf(stories, tmp_path):
+    call(PROGRAM, "export", stories, "--as", "gguf", "--out", tmp_path / "a.gguf")
+    call(PROGRAM, "export", tmp_path / "a.gguf", "--out", tmp_path / "folder")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "folder")
+    for text in (BEGINNING, "  two  blanks\n\n and a \u2581 mark \u2581", "", "   ", "caf\u00e9 \u6f22\u5b57 123"):
+        for model in (stories, tmp_path / "a.gguf", tmp_path / "folder"):
+            assert json.loads(call(PROGRAM, "tokenize", model, text, "--json"))["ids"] == tokenizer.encode(text), text
+
+
 def test_a_checkpoint_of_llama2c_that_does_not_fit_is_refused(tmp_path):
     if not STORIES.exists():
         pytest.skip(f"{STORIES} is not there (TEMPERA_DATA)")

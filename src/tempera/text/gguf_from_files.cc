@@ -115,25 +115,30 @@ void put_byte_level(const json& document, const std::string& where, GgufTokenize
   }
 }
 
-// Whether a text gets a blank in front. Throws for steps other than those of sentencepiece.
-bool has_prefix(const json& document, const std::string& where) {
-  const json blank = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpace}};
-  const json prefix = {{"type", "Prepend"}, {"prepend", kSpace}};
-  json normalizer = document.value("normalizer", json());
+// Whether a text gets a blank in front, and others are dropped. Throws for steps other than those
+// of sentencepiece.
+void put_blanks(const json& document, const std::string& where, GgufTokenizer& result) {
+  json wanted = json::array();
+  const json normalizer = document.value("normalizer", json());
+  json given = json::array({normalizer});
   if (normalizer.is_object() && normalizer.contains("normalizers"))
-    normalizer = normalizer["normalizers"];
+    given = normalizer["normalizers"];
+  const json squeeze = squeeze_json();
+  result.remove_extra_whitespaces = given.size() > 2 && given[0] == squeeze[0];
+  if (*result.remove_extra_whitespaces) wanted = squeeze;
+  const json prefix = {{"type", "Prepend"}, {"prepend", kSpace}};
+  result.add_space_prefix = std::find(given.begin(), given.end(), prefix) != given.end();
+  if (*result.add_space_prefix) wanted.push_back(prefix);
+  wanted.push_back({{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpace}});
   // At blanks, of which there are none any more.
   json pre_tokenizer = document.value("pre_tokenizer", json());
   if (pre_tokenizer.is_object() && pre_tokenizer["type"] == "Split" &&
       pre_tokenizer["pattern"] == json{{"String", " "}})
     pre_tokenizer = nullptr;
-  const bool with = normalizer == json::array({prefix, blank});
-  TEMPERA_CHECK(pre_tokenizer.is_null() &&
-                    (with || normalizer == blank || normalizer == json::array({blank})),
-                where, " prepares text in another way than sentencepiece (normalizer ",
-                normalizer.dump(), ", pre_tokenizer ", pre_tokenizer.dump(),
-                "), which GGUF has no words for", kWithout);
-  return with;
+  TEMPERA_CHECK(pre_tokenizer.is_null() && given == wanted, where,
+                " prepares text in another way than sentencepiece (normalizer ", normalizer.dump(),
+                ", pre_tokenizer ", pre_tokenizer.dump(), "), which GGUF has no words for",
+                kWithout);
 }
 
 // The merges of a file by ids; rank is the place in the list.
@@ -187,7 +192,7 @@ void put_scores(const json& model, const std::string& where, GgufTokenizer& resu
 void put_scored(const json& document, const std::string& where, GgufTokenizer& result) {
   const json& model = document["model"];
   result.model = "llama";
-  result.add_space_prefix = has_prefix(document, where);
+  put_blanks(document, where, result);
   result.scores.assign(result.tokens.size(), 0);
   for (size_t id = 0; id < result.tokens.size(); ++id) {
     if (byte_of_piece(result.tokens[id])) set_type(result, id, Type::kByte);

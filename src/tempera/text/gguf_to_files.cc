@@ -96,10 +96,9 @@ std::vector<std::string> merge_lines(const SentencePieceModel& model) {
 }
 
 BpeJson sentencepiece_file(const SentencePieceModel& model) {
-  TEMPERA_CHECK(model.charsmap.empty() && !model.remove_extra_whitespaces,
-                "the GGUF file's tokenizer changes characters or white space before it splits; "
-                "that is not written to a tokenizer.json yet");
-  json normalizers = json::array();
+  TEMPERA_CHECK(model.charsmap.empty(), "the GGUF file's tokenizer has rules for characters; they ",
+                "are not written to a tokenizer.json yet");
+  json normalizers = model.remove_extra_whitespaces ? squeeze_json() : json::array();
   json decoders = {replaced(kSpace, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
   if (model.add_dummy_prefix) {
     normalizers.push_back({{"type", "Prepend"}, {"prepend", kSpace}});
@@ -144,6 +143,13 @@ json config_of(const Tokenizer& tokenizer) {
 }
 
 }  // namespace
+
+json squeeze_json() {
+  const auto step = [](const char* pattern, const char* content) -> json {
+    return {{"type", "Replace"}, {"pattern", {{"Regex", pattern}}}, {"content", content}};
+  };
+  return json::array({step("\\A +|[ \xE2\x96\x81]+\\z", ""), step(" {2,}", " ")});
+}
 
 AroundText around_text(const Tokenizer& tokenizer) {
   std::vector<int32_t> plain, whole;

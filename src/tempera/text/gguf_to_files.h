@@ -18,6 +18,9 @@ struct TokenizerFiles {
 // latter those with rules for characters or with symbols of the user behind a prefix.
 TokenizerFiles tokenizer_files(const GgufTokenizer& description);
 
+// The normalizers that drop blanks at the ends of a text and beside other blanks.
+nlohmann::json squeeze_json();
+
 // The special tokens that the tokenizer puts around a text.
 struct AroundText {
   std::vector<int32_t> before, after;
