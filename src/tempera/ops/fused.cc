@@ -2,10 +2,12 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
 #include "tempera/kernels/fused.h"
+#include "tempera/ops/autograd.h"
 #include "tempera/ops/backend.h"
 #include "tempera/ops/parallel.h"
 
@@ -55,26 +57,36 @@ kernels::NormParams<T> norm_params(const Tensor& x, const Tensor& gain, const Te
           centred};
 }
 
+// The result, and what the backward pass needs.
+struct Normed {
+  Tensor x, gain, bias, mean, rstd, y;
+};
+
+Normed norm_rows(const Tensor& any, const Tensor& gain, const Tensor& bias, double epsilon,
+                 bool centred) {
+  const Tensor x = any.contiguous();
+  const int64_t rows = x.numel() / std::max<int64_t>(x.size(-1), 1);
+  const auto numbers = [&] { return at::empty({rows}, x.options().dtype(at::kFloat)); };
+  Normed n{x,         as_float(gain),   as_float(bias), centred ? numbers() : Tensor(),
+           numbers(), at::empty_like(x)};
+  AtenParallel parallel;
+  for_storage(x, [&]<class T>(T*) {
+    kernels::norm_forward(norm_params<T>(x, n.gain, n.bias, epsilon, centred), data<T>(n.y),
+                          data<float>(n.mean), data<float>(n.rstd), parallel);
+  });
+  return n;
+}
+
 struct NormFunction : Function<NormFunction> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x_any, const Maybe& gain_any,
-                        const Maybe& bias_any, double epsilon, bool centred) {
-    const Tensor x = x_any.contiguous();
-    const Tensor gain = as_float(gain_any.value_or(Tensor()));
-    const Tensor bias = as_float(bias_any.value_or(Tensor()));
-    const Tensor y = at::empty_like(x);
-    const int64_t rows = x.numel() / std::max<int64_t>(x.size(-1), 1);
-    const Tensor mean = centred ? at::empty({rows}, x.options().dtype(at::kFloat)) : Tensor();
-    const Tensor rstd = at::empty({rows}, x.options().dtype(at::kFloat));
-    AtenParallel parallel;
-    for_storage(x, [&]<class T>(T*) {
-      kernels::norm_forward(norm_params<T>(x, gain, bias, epsilon, centred), data<T>(y),
-                            data<float>(mean), data<float>(rstd), parallel);
-    });
-    ctx->save_for_backward({x, gain, bias, mean, rstd});
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Maybe& gain, const Maybe& bias,
+                        double epsilon, bool centred) {
+    const Normed n =
+        norm_rows(x, gain.value_or(Tensor()), bias.value_or(Tensor()), epsilon, centred);
+    ctx->save_for_backward({n.x, n.gain, n.bias, n.mean, n.rstd});
     ctx->saved_data["epsilon"] = epsilon;
     ctx->saved_data["centred"] = centred;
-    if (gain_any) ctx->saved_data["gain_type"] = gain_any->scalar_type();
-    return y;
+    if (gain) ctx->saved_data["gain_type"] = gain->scalar_type();
+    return n.y;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list d) {
@@ -101,19 +113,23 @@ struct NormFunction : Function<NormFunction> {
   }
 };
 
+Tensor swiglu_rows(const Tensor& gate_up) {
+  at::DimVector sizes(gate_up.sizes());
+  sizes.back() /= 2;
+  const Tensor y = at::empty(sizes, gate_up.options());
+  AtenParallel parallel;
+  for_storage(y, [&]<class T>(T*) {
+    kernels::swiglu_forward(y.numel() / std::max<int64_t>(sizes.back(), 1), sizes.back(),
+                            data<T>(gate_up), data<T>(y), parallel);
+  });
+  return y;
+}
+
 struct SwigluFunction : Function<SwigluFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& any) {
     const Tensor gate_up = any.contiguous();
-    auto sizes = gate_up.sizes().vec();
-    sizes.back() /= 2;
-    const Tensor y = at::empty(sizes, gate_up.options());
-    AtenParallel parallel;
-    for_storage(y, [&]<class T>(T*) {
-      kernels::swiglu_forward(y.numel() / std::max<int64_t>(sizes.back(), 1), sizes.back(),
-                              data<T>(gate_up), data<T>(y), parallel);
-    });
     ctx->save_for_backward({gate_up});
-    return y;
+    return swiglu_rows(gate_up);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list d) {
@@ -286,6 +302,7 @@ Tensor norm(const Tensor& x, const Tensor& gain, const Tensor& bias, double epsi
               "norm: gain ", gain.defined() ? gain.sizes() : at::IntArrayRef(),
               " given, one number for each of the ", x.size(-1), " columns expected");
   if (!is_fused(x)) return composed_norm(x, gain, bias, epsilon, centred);
+  if (!wants_gradient({x, gain, bias})) return norm_rows(x, gain, bias, epsilon, centred).y;
   return NormFunction::apply(x, maybe(gain), maybe(bias), epsilon, centred);
 }
 
@@ -293,7 +310,9 @@ Tensor swiglu(const Tensor& gate_up) {
   RECORD_FUNCTION("tempera::swiglu", {});
   TORCH_CHECK(gate_up.dim() >= 1 && gate_up.size(-1) % 2 == 0, "swiglu: last size ",
               gate_up.size(-1), " given, an even one expected");
-  if (is_fused(gate_up)) return SwigluFunction::apply(gate_up);
+  if (is_fused(gate_up))
+    return wants_gradient({gate_up}) ? SwigluFunction::apply(gate_up)
+                                     : swiglu_rows(gate_up.contiguous());
   const auto halves = gate_up.chunk(2, -1);
   return at::silu(halves[0]) * halves[1];
 }
@@ -303,7 +322,17 @@ Heads split_heads(const Tensor& qkv, int64_t heads, int64_t kv_heads) {
   const int64_t all = heads + 2 * kv_heads;
   TORCH_CHECK(qkv.dim() == 3 && all > 0 && qkv.size(2) % all == 0, "split_heads: ", qkv.sizes(),
               " given, (B, T, ", all, " * head size) expected");
-  const variable_list parts = SplitFunction::apply(qkv.contiguous(), heads, kv_heads);
+  const Tensor joint = qkv.contiguous();
+  if (!wants_gradient({qkv})) {
+    const int64_t size = qkv.size(2) / all;
+    const auto part = [&](int64_t first, int64_t count) {
+      return joint.as_strided({qkv.size(0), count, qkv.size(1), size},
+                              {joint.stride(0), size, joint.stride(1), 1},
+                              joint.storage_offset() + first * size);
+    };
+    return {part(0, heads), part(heads, kv_heads), part(heads + kv_heads, kv_heads)};
+  }
+  const variable_list parts = SplitFunction::apply(joint, heads, kv_heads);
   return {parts[0], parts[1], parts[2]};
 }
 
@@ -325,9 +354,9 @@ Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tenso
                                            positions.max().item<int64_t>() < cos.size(0)),
                 "rotary: positions beyond the tables' ", cos.size(0), " rows");
   }
-  return RotaryFunction::apply(
-      x, as_float(cos), as_float(sin),
-      positions.defined() ? Maybe(positions.to(at::kLong).contiguous()) : std::nullopt);
+  const Tensor rows = positions.defined() ? positions.to(at::kLong).contiguous() : positions;
+  if (!wants_gradient({x})) return rotate(x, as_float(cos), as_float(sin), rows, /*inverse=*/false);
+  return RotaryFunction::apply(x, as_float(cos), as_float(sin), maybe(rows));
 }
 
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
@@ -343,9 +372,8 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Te
                 " given, the vocabulary has ", weight.size(0));
   }
   if (is_fused(hidden)) {
-    const bool gradient =
-        at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());
-    return CrossEntropyFunction::apply(hidden, weight, targets, label_smoothing, gradient);
+    return CrossEntropyFunction::apply(hidden, weight, targets, label_smoothing,
+                                       wants_gradient({hidden, weight}));
   }
   const Tensor clean = targets.masked_fill(targets.lt(0), -100);
   const Tensor logits = hidden.mm(weight.t()).to(real_type(hidden.scalar_type()));

@@ -17,8 +17,8 @@ at::Tensor norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& b
 // (..., 2 F) -> (..., F): silu of the first half times the second.
 at::Tensor swiglu(const at::Tensor& gate_up);
 
-// The q, k, v of a joint projection (B, T, (H + 2 Hkv) D), each as (B, heads, T, D) that lies as
-// (B, T, heads, D).
+// The q, k, v of a joint projection (B, T, (H + 2 Hkv) D), each as (B, heads, T, D): copies that
+// lie as (B, T, heads, D), or where there are no gradients parts of the projection itself.
 struct Heads {
   at::Tensor q, k, v;
 };

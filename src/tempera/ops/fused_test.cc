@@ -80,6 +80,20 @@ TEST_P(Fused, SwigluOfLargeNumbersIsFinite) {
   EXPECT_EQ(y[0][1].item<double>(), 600);
 }
 
+TEST_P(Fused, WithoutGradientsTheValuesAreTheSame) {
+  const auto numbers = [](at::IntArrayRef sizes) { return at::randn(sizes).to(GetParam().device); };
+  const at::Tensor x = GetParam().of(at::randn({2, 3, 64})).requires_grad_();
+  const at::Tensor gain = numbers({64}), cos = numbers({3, 4}), sin = numbers({3, 4});
+  const auto all = [&] {
+    const Heads h = split_heads(x, 4, 2);
+    return Inputs{norm(x, gain, {}, 1e-5, true), swiglu(x), h.q, h.k, h.v, rotary(h.k, cos, sin)};
+  };
+  const Inputs with = all();
+  const at::NoGradGuard no_grad;
+  const Inputs without = all();
+  for (size_t i = 0; i < with.size(); ++i) EXPECT_TRUE(at::equal(with[i], without[i])) << i;
+}
+
 TEST_P(Fused, SplitHeads) {
   expect_agrees(
       {at::randn({2, 3, (4 + 2 * 2) * 8})},

@@ -33,7 +33,7 @@ template <class X, class W>
 void multiply(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y) {
   const int64_t inputs = weight.size(1), outputs = weight.size(0);
   AtenParallel parallel;
-  kernels::matvec<X, W>({x.numel() / std::max<int64_t>(inputs, 1), inputs, outputs,
+  kernels::matvec<X, W>({y.numel() / std::max<int64_t>(outputs, 1), inputs, outputs,
                          static_cast<const X*>(x.const_data_ptr()), inputs,
                          static_cast<const W*>(weight.const_data_ptr()), weight.stride(0),
                          static_cast<const W*>(bias.defined() ? bias.const_data_ptr() : nullptr),

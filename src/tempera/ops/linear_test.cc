@@ -62,6 +62,12 @@ TEST(Linear, FewRowsHaveGradients) {
   EXPECT_TRUE(at::allclose(weight.grad(), x.detach().sum(0).expand({3, 5})));
 }
 
+TEST(Linear, NoInputsGiveTheBias) {
+  const at::Tensor bias = at::randn({3});
+  expect_linear(at::empty({2, 0}), at::empty({3, 0}), bias);
+  expect_linear(at::empty({2, 0}), at::empty({3, 0}), {});
+}
+
 TEST(Linear, OtherTypesAndManyRowsAreLibtorchs) {
   expect_linear(at::randn({2, 5}, at::kDouble), at::randn({3, 5}, at::kDouble), {});
   expect_linear(at::randn({200, 5}), at::randn({3, 5}), at::randn({3}));
