@@ -84,6 +84,14 @@ def test_decode():
     assert document["machine"]["read_gbps"] > 0
 
 
+def test_linear():
+    rows = result("linear", "--rows", "1,3,20", "--inputs", "96", "--outputs", "64", "--seconds", "0")["rows"]
+    assert [(row["dtype"], row["rows"]) for row in rows] == [(t, n) for t in ("fp32", "bf16") for n in (1, 3, 20)]
+    for row in rows:
+        assert row["ratio"] == pytest.approx(row["gbps"] / row["torch_gbps"])
+        assert row["read_share"] == pytest.approx(row["gbps"] / row["read_gbps"])
+
+
 TINY_MODEL = [
     "--layers", "2", "--width", "32", "--heads", "2", "--mlp-size", "64", "--vocabulary", "128", "--length", "32",
     "--batch", "2", "--seconds", "0", "--threads", "2", "--python", sys.executable,
@@ -128,6 +136,53 @@ def test_a_peer_that_trains_another_model_is_refused(tmp_path):
     assert "torch eager ended before it answered" in done.stderr and "no such thing" in done.stderr
 
 
+@pytest.fixture(scope="module")
+def tiny_llama(tmp_path_factory):
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    torch.manual_seed(1)
+    folder = tmp_path_factory.mktemp("llama")
+    transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, tie_word_embeddings=True,
+        )
+    ).save_pretrained(folder)
+    return folder
+
+
+GENERATE = ["--prompt", "12", "--tokens", "9", "--seconds", "0", "--threads", "1", "--python", sys.executable]
+
+
+def test_generate_in_turn_with_transformers(tiny_llama):
+    script = str(ROOT / "bench" / "peers" / "transformers_generate.py")
+    document = result("generate", tiny_llama, *GENERATE, "--peers", "transformers", "--script", script)
+    rows = {row["name"]: row for row in document["rows"]}
+    assert list(rows) == ["tempera fp32", "tempera bf16", "transformers fp32", "transformers bf16"]
+    for row in rows.values():
+        for key in ("load_seconds", "prompt_tokens_per_second", "generated_tokens_per_second", "peak_bytes"):
+            assert row[key] > 0, key
+        assert row["rounds"] == 3
+    # Both matrices of a block and the tied table; norms are vectors.
+    numbers = 96 * 32 + 2 * (32 * (32 + 32) + 32 * 32 + 3 * 32 * 48 + 2 * 32) + 32
+    assert rows["tempera fp32"]["weight_bytes"] == 4 * numbers
+    assert rows["tempera bf16"]["weight_bytes"] == 2 * numbers
+    row = rows["tempera fp32"]
+    assert row["gbps"] == pytest.approx(row["weight_bytes"] * row["generated_tokens_per_second"] / 1e9)
+    assert row["read_share"] == pytest.approx(row["gbps"] / document["machine"]["read_gbps"])
+
+
+def test_a_peer_that_runs_another_model_is_refused(tiny_llama, tmp_path):
+    script = tmp_path / "peer.py"
+    script.write_text(
+        "import json, sys\nprint(json.dumps({'load_seconds': 1}), flush=True)\nfor line in sys.stdin:\n"
+        "    print(json.dumps({'prompt_seconds': 1, 'generate_seconds': 1, 'tokens': [1, 2], 'peak_bytes': 1}),"
+        " flush=True)\n"
+    )
+    done = run("generate", tiny_llama, *GENERATE, "--peers", "transformers", "--script", script)
+    assert done.returncode == 1
+    assert "they do not run the same model" in done.stderr
+
+
 def test_the_table_goes_to_stdout_and_progress_to_stderr():
     done = run("attention", *TINY, "--methods", "focal")
     assert done.returncode == 0
@@ -149,6 +204,9 @@ def test_the_table_goes_to_stdout_and_progress_to_stderr():
         (["train", "--peers", "eagr"], "did you mean 'eager'?"),
         (["train", "--peers", "eager", "--script", "nowhere.py"], "'nowhere.py' is not there"),
         (["train", "--peers", "eager", "--profile"], "leave --peers out"),
+        (["generate"], "model is missing"),
+        (["generate", "folder", "--peers", "llama.cpp", "--script", __file__, "--python", __file__],
+         "'folder' is no .gguf file"),
     ],
 )
 def test_wrong_usage(arguments, message):

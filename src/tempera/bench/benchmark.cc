@@ -10,6 +10,9 @@ std::span<const BenchmarkEntry> benchmarks() {
   static const std::vector<BenchmarkEntry> list = {
       {"attention", "forward and step of causal attention", make_attention_benchmark},
       {"decode", "one new row against a cache of keys and values", make_decode_benchmark},
+      {"generate", "prompts and generated tokens of a model, in turn with other programs",
+       make_generate_benchmark},
+      {"linear", "few rows times a weight, as a step of generation does", make_linear_benchmark},
       {"train", "a training step of a decoder, in turn with PyTorch's", make_train_benchmark}};
   return list;
 }

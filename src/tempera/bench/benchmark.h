@@ -36,6 +36,8 @@ std::span<const BenchmarkEntry> benchmarks();
 
 std::shared_ptr<Benchmark> make_attention_benchmark();
 std::shared_ptr<Benchmark> make_decode_benchmark();
+std::shared_ptr<Benchmark> make_generate_benchmark();
+std::shared_ptr<Benchmark> make_linear_benchmark();
 std::shared_ptr<Benchmark> make_train_benchmark();
 
 // The options that all of them have.

@@ -4,8 +4,10 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <algorithm>
+#include <fstream>
 #include <memory>
 #include <mutex>
+#include <string>
 
 namespace tempera::bench {
 namespace {
@@ -28,6 +30,14 @@ class Recorder final : public c10::MemoryReportingInfoBase {
   int64_t peak_ = 0;
 };
 
+// A line of /proc/self/status such as "VmRSS:     1234 kB".
+int64_t status_bytes(std::string_view field) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(field)) return 1024 * std::stoll(line.substr(field.size()));
+  return 0;
+}
+
 }  // namespace
 
 int64_t peak_bytes(const std::function<void()>& work) {
@@ -36,5 +46,14 @@ int64_t peak_bytes(const std::function<void()>& work) {
   work();
   return recorder->peak();
 }
+
+int64_t resident_bytes() { return status_bytes("VmRSS:"); }
+
+ResidentPeak::ResidentPeak() {
+  // 5: the kernel forgets the peak.
+  std::ofstream("/proc/self/clear_refs") << 5;
+}
+
+int64_t ResidentPeak::bytes() const { return status_bytes("VmHWM:"); }
 
 }  // namespace tempera::bench

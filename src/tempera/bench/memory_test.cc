@@ -25,5 +25,14 @@ TEST(PeakBytes, SeesTheBackwardPass) {
   EXPECT_GE(peak, 2 * 1000 * 4);
 }
 
+TEST(ResidentPeak, RemembersWhatIsGone) {
+  const int64_t before = resident_bytes();
+  const ResidentPeak peak;
+  { const auto gone = torch::ones({16 << 20}); }
+  EXPECT_GE(peak.bytes(), before + (60 << 20));
+  const ResidentPeak again;
+  EXPECT_LT(again.bytes(), before + (60 << 20));
+}
+
 }  // namespace
 }  // namespace tempera::bench
