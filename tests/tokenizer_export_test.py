@@ -51,7 +51,7 @@ def metadata(path):
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("special", [False, True] if LONG else [True])
 def test_transformers_gives_the_ids_of_the_gguf_file(name, special, tmp_path):
     file = data(FILES[name])
     texts = odd_texts(200) + books(1 if LONG else 0.1)
@@ -85,7 +85,7 @@ def copied(name, folder):
 
 
 @pytest.mark.parametrize("name", ROWS)
-@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("special", [False, True] if LONG else [True])
 def test_files_as_gguf(name, special, tmp_path):
     folder = copied(name, tmp_path / "folder")
     file = written("gguf", folder, tmp_path / "out.gguf", ROWS[name])
