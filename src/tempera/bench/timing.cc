@@ -30,10 +30,9 @@ Spread spread_of(std::vector<double> samples) {
 }
 
 double seconds_of(const std::function<void()>& work) {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
+  const auto start = std::chrono::steady_clock::now();
   work();
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 std::vector<Spread> time_in_turn(std::span<const std::function<void()>> contenders, double seconds,
