@@ -163,6 +163,7 @@ TEST(Toml, NastyBytes) {
       "=",
       "model = ",
       "[;a]",
+      "steps = 0xt'\xef\xbb\xb7",
       "model\xc2\xb9 = 1",
       "model = \"\"\"\\\n\xc2\xb9\"\"\"",
       "model = \"\\\xc2\xb9\"",
