@@ -126,7 +126,7 @@ def test_smollm2_answers_as_in_transformers(smollm2, question):
         assert told["answer"] == answer
 
 
-@pytest.mark.parametrize("dtype", ["float16", "q8_0"])
+@pytest.mark.parametrize("dtype", ["fp16", "q8_0"])
 def test_smollm2_as_gguf_again(dtype, smollm2, question, tmp_path):
     tokenizer, messages, ids = question
     file = tmp_path / "again.gguf"
@@ -139,10 +139,10 @@ def test_smollm2_as_gguf_again(dtype, smollm2, question, tmp_path):
     text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     (tmp_path / "text").write_text(text)
     assert json.loads(call(PROGRAM, "tokenize", file, "--file", tmp_path / "text", "--json"))["ids"] == ids
-    expect_close(ours(file, tmp_path / "out", ids), theirs(loaded(smollm2), ids), 1e-2 if dtype == "float16" else 5e-2)
+    expect_close(ours(file, tmp_path / "out", ids), theirs(loaded(smollm2), ids), 1e-2 if dtype == "fp16" else 5e-2)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "q8_0"])
+@pytest.mark.parametrize("dtype", ["fp16", "q8_0"])
 def test_llama_cpp_answers_alike(dtype, smollm2, question, tmp_path):
     llama_cpp = pytest.importorskip("llama_cpp", reason="the package llama-cpp-python is not installed")
     tokenizer, _, ids = question

@@ -1,6 +1,7 @@
 #include "tempera/base/suggest.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -46,6 +47,14 @@ std::string did_you_mean(std::string_view given, std::span<const std::string> kn
     nearest = &name;
   }
   return nearest ? "; did you mean '" + *nearest + "'?" : std::string{};
+}
+
+std::string listed(std::span<const std::string> names) {
+  constexpr size_t kMost = 5;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) text += (i > 0 ? ", " : "") + names[i];
+  if (names.size() > kMost) text += " and " + std::to_string(names.size() - kMost) + " more";
+  return text;
 }
 
 }  // namespace tempera

@@ -15,4 +15,7 @@ size_t edit_distance(std::string_view a, std::string_view b);
 // of equally near ones); empty if none is near.
 std::string did_you_mean(std::string_view given, std::span<const std::string> known);
 
+// The first of the names, and how many more there are, for a message.
+std::string listed(std::span<const std::string> names);
+
 }  // namespace tempera

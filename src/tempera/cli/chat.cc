@@ -28,10 +28,7 @@ struct Settings {
                        "template");
     options.option("system", system, "what the model is told first");
     options.option("prompt", prompt, "one question; none: lines of the standard input, in turn");
-    options.option("max-tokens", text.tokens.max_tokens, config::range(1, 1e9),
-                   "tokens of an answer, at most");
-    options.option("stop", text.stop, "an answer ends before one of these strings");
-    text.tokens.sampler.declare(options);
+    text.declare(options);
     config::dtype_option(options, dtype);
     config::threads_option(options, threads);
     config::json_option(options, json);

@@ -29,7 +29,7 @@ struct Settings {
                    "multiply the temperatures into the weights, so that other programs run them");
     options.option("as", as, "a family of transformers to write, such as granite, or gguf");
     options.option("dtype", dtype,
-                   config::Domain{.choices = {"auto", "float32", "bfloat16", "float16", "q8_0"}},
+                   config::Domain{.choices = {"auto", "fp32", "bf16", "fp16", "q8_0"}},
                    "of the numbers; auto: as the model has them; q8_0: GGUF only");
     options.option("shard-gb", shard_gb, config::above_to(0, 1e6), "most of one file of a folder");
     config::json_option(options, json);
@@ -37,18 +37,21 @@ struct Settings {
 };
 
 torch::ScalarType folder_type(const Settings& settings, const models::LoadedModel& loaded) {
-  std::string word = settings.dtype;
-  if (word == "auto" && loaded.config.is_object())
-    word = loaded.config.value("dtype", loaded.config.value("torch_dtype", "float32"));
-  if (word == "bfloat16") return torch::kBFloat16;
-  if (word == "float16") return torch::kHalf;
-  if (word == "q8_0") throw UsageError("--dtype q8_0 is for --as gguf; give it, or another type");
+  if (settings.dtype == "auto" && loaded.config.is_object()) {
+    const auto stored = loaded.config.value("dtype", loaded.config.value("torch_dtype", ""));
+    if (stored == "bfloat16") return torch::kBFloat16;
+    if (stored == "float16") return torch::kHalf;
+  }
+  if (settings.dtype == "bf16") return torch::kBFloat16;
+  if (settings.dtype == "fp16") return torch::kHalf;
+  if (settings.dtype == "q8_0")
+    throw UsageError("--dtype q8_0 is for --as gguf; give it, or another type");
   return torch::kFloat32;
 }
 
 io::GgmlType file_type(const std::string& dtype) {
-  if (dtype == "bfloat16") return io::GgmlType::kBF16;
-  if (dtype == "float16") return io::GgmlType::kF16;
+  if (dtype == "bf16") return io::GgmlType::kBF16;
+  if (dtype == "fp16") return io::GgmlType::kF16;
   if (dtype == "q8_0") return io::GgmlType::kQ8_0;
   return io::GgmlType::kF32;
 }

@@ -34,10 +34,7 @@ struct Settings {
     options.option("file", file, "a file with the text to continue");
     options.option("prompts", prompts, "a file with one prompt a line, answered together");
     options.option("samples", samples, config::range(1, 4096), "answers to each prompt");
-    options.option("max-tokens", text.tokens.max_tokens, config::range(0, 1e9),
-                   "tokens of an answer, at most");
-    options.option("stop", text.stop, "an answer ends before one of these strings");
-    text.tokens.sampler.declare(options);
+    text.declare(options);
     config::dtype_option(options, dtype);
     config::threads_option(options, threads);
     config::json_option(options, json);

@@ -53,8 +53,8 @@ const Family& find_family(std::string_view model_type, std::string_view where) {
   }
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  throw Error(concat(where, ": model_type '", model_type, "' is not supported",
-                     did_you_mean(model_type, names), "; known: ", list));
+  throw Error(concat(where, ": model_type '", model_type, "' is not supported; known: ", list,
+                     did_you_mean(model_type, names)));
 }
 
 ModelConfig read_config(const Family& family, const nlohmann::json& json,

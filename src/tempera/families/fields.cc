@@ -72,14 +72,20 @@ const Fields::Json* Fields::find(std::string_view key) {
   return found == json_.end() || found->is_null() ? nullptr : &*found;
 }
 
+template <class T>
+const Fields::Json* Fields::find_or(std::string_view key, T& member,
+                                    const std::optional<T>& fallback) {
+  const Json* value = find(key);
+  if (value) return value;
+  TEMPERA_CHECK(fallback, where_, ": the field ", key, " is missing");
+  member = *fallback;
+  return nullptr;
+}
+
 void Fields::integer(std::string_view key, int64_t& member, std::optional<int64_t> fallback) {
   if (!reading_) return set(key, member);
-  const Json* value = find(key);
-  if (!value) {
-    TEMPERA_CHECK(fallback, where_, ": the field ", key, " is missing");
-    member = *fallback;
-    return;
-  }
+  const Json* value = find_or(key, member, fallback);
+  if (!value) return;
   // Some writers give whole numbers as 4096.0.
   constexpr double kMost = 1e15;
   const bool whole = value->is_number_float() && std::abs(value->get<double>()) < kMost &&
@@ -91,12 +97,8 @@ void Fields::integer(std::string_view key, int64_t& member, std::optional<int64_
 
 void Fields::number(std::string_view key, double& member, std::optional<double> fallback) {
   if (!reading_) return set(key, member);
-  const Json* value = find(key);
-  if (!value) {
-    TEMPERA_CHECK(fallback, where_, ": the field ", key, " is missing");
-    member = *fallback;
-    return;
-  }
+  const Json* value = find_or(key, member, fallback);
+  if (!value) return;
   TEMPERA_CHECK(value->is_number() && std::isfinite(value->get<double>()), where_, ": ", key, ": ",
                 value->dump(), " given, a number expected");
   member = value->get<double>();
@@ -110,15 +112,12 @@ void Fields::flag(std::string_view key, bool& member, bool fallback) {
   member = value ? value->get<bool>() : fallback;
 }
 
-void Fields::one_of(std::string_view key, std::string& word, std::optional<std::string> fallback,
+void Fields::one_of(std::string_view key, std::string& word,
+                    const std::optional<std::string>& fallback,
                     const std::vector<std::string>& known) {
   if (!reading_) return set(key, word);
-  const Json* value = find(key);
-  if (!value) {
-    TEMPERA_CHECK(fallback, where_, ": the field ", key, " is missing");
-    word = *fallback;
-    return;
-  }
+  const Json* value = find_or(key, word, fallback);
+  if (!value) return;
   std::string list;
   for (const std::string& one : known) list += (list.empty() ? "" : ", ") + one;
   TEMPERA_CHECK(value->is_string() && std::ranges::count(known, value->get<std::string>()) > 0,

@@ -30,7 +30,7 @@ class Fields {
 
   // The member as one of some words; another word is refused.
   template <class Enum>
-  void choice(std::string_view key, Enum& member, std::optional<std::string> fallback,
+  void choice(std::string_view key, Enum& member, const std::optional<std::string>& fallback,
               const std::vector<std::pair<std::string, Enum>>& words) {
     std::vector<std::string> known;
     std::string word;
@@ -38,7 +38,7 @@ class Fields {
       known.push_back(text);
       if (value == member && word.empty()) word = text;
     }
-    one_of(key, word, std::move(fallback), known);
+    one_of(key, word, fallback, known);
     for (const auto& [text, value] : words)
       if (text == word) member = value;
   }
@@ -58,7 +58,10 @@ class Fields {
   const std::string& where() const { return where_; }
 
  private:
-  void one_of(std::string_view key, std::string& word, std::optional<std::string> fallback,
+  // Null for an absent field: the member then has the fallback.
+  template <class T>
+  const Json* find_or(std::string_view key, T& member, const std::optional<T>& fallback);
+  void one_of(std::string_view key, std::string& word, const std::optional<std::string>& fallback,
               const std::vector<std::string>& known);
 
   Json json_;

@@ -32,6 +32,13 @@ std::vector<int64_t> encode_prompt(const text::Tokenizer& tokenizer, const std::
 
 }  // namespace
 
+void TextOptions::declare(config::Options& options) {
+  options.option("max-tokens", tokens.max_tokens, config::range(0, 1e9),
+                 "tokens of an answer, at most");
+  options.option("stop", stop, "an answer ends before one of these strings");
+  tokens.sampler.declare(options);
+}
+
 size_t TextStream::held_back() const {
   size_t most = 0;
   for (const auto& word : stop_) most = std::max(most, common_length(text_, word));

@@ -16,6 +16,8 @@ struct TextOptions {
   GenerateOptions tokens;
   std::vector<std::string> stop;  // an answer ends before one of these
   text::EncodeOptions encode = {.add_special = true, .parse_special = false};
+
+  void declare(config::Options& options);
 };
 
 enum class Finish {

@@ -18,18 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// What a tokenizer and its way to write conversations may need; copied as they are.
-constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
-                                           "tokenizer.model",
-                                           "tokenizer_config.json",
-                                           "vocab.json",
-                                           "merges.txt",
-                                           "vocab.txt",
-                                           "special_tokens_map.json",
-                                           "added_tokens.json",
-                                           "chat_template.jinja",
-                                           "generation_config.json"};
-
 // A folder that is written beside and then takes its place.
 class NewFolder {
  public:
@@ -85,7 +73,7 @@ FoldedModel without_temperature(const LoadedModel& loaded, const ExportOptions& 
   if (options.as != "granite" || !factor || *factor <= 0) return fold(model);
   FoldedModel scaled{model.config(), {}};
   for (const auto& [name, tensor] : model.state())
-    if (name.find(".temperature.") == std::string::npos) scaled.state[name] = tensor;
+    if (!nn::is_temperature(name)) scaled.state[name] = tensor;
   const double natural = 1 / std::sqrt(static_cast<double>(scaled.config.size_of_head()));
   const double scale = scaled.config.attention_scale;
   scaled.config.attention_scale = (scale > 0 ? scale : natural) * *factor;
@@ -161,12 +149,6 @@ void write_tokenizer(const LoadedModel& loaded, const fs::path& folder) {
 void write_own(const LoadedModel& loaded, const fs::path& folder, const ExportOptions& options) {
   write_file(folder / "config.json", model_config_json(loaded.model->config(), loaded.tokenizer));
   write_state(folder, converted(loaded.model->state(), options.dtype), options.shard_bytes);
-}
-
-bool has_temperature(nn::Model& model) {
-  for (const Method* method : model.methods())
-    if (method->specs().size() != 1 || method->specs()[0].name != "softmax") return true;
-  return false;
 }
 
 }  // namespace

@@ -72,10 +72,7 @@ bool add_tokenizer(const LoadedModel& loaded, int64_t rows, io::GgufMetadata& me
 bool export_gguf(const LoadedModel& loaded, const fs::path& path, bool folds, io::GgmlType type) {
   TEMPERA_CHECK(!fs::exists(path), path.string(), " is there already; give --out another name");
   // Without a temperature there is nothing to fold; with one, the format has no words for it.
-  const auto softmax = [](const Method* method) {
-    return method->specs().size() == 1 && method->specs()[0].name == "softmax";
-  };
-  TEMPERA_CHECK(folds || std::ranges::all_of(loaded.model->methods(), softmax),
+  TEMPERA_CHECK(folds || !has_temperature(*loaded.model),
                 "GGUF has no words for a temperature; give --fold");
   const FoldedModel model = fold(*loaded.model);
   const auto& family = gguf_writer_family(model.config, loaded.family);

@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <string>
 
 #include "tempera/base/error.h"
@@ -35,7 +36,7 @@ class Folder {
  public:
   explicit Folder(nn::Model& model) : folded_{model.config(), {}} {
     for (const auto& [name, tensor] : model.state())
-      if (name.find(".temperature.") == std::string::npos) folded_.state[name] = tensor;
+      if (!nn::is_temperature(name)) folded_.state[name] = tensor;
     folded_.config.temperature = {};
     const auto methods = model.methods();
     for (size_t layer = 0; layer < methods.size(); ++layer)
@@ -99,6 +100,12 @@ class Folder {
 };
 
 }  // namespace
+
+bool has_temperature(nn::Model& model) {
+  return std::ranges::any_of(model.methods(), [](const Method* method) {
+    return method->specs().size() != 1 || method->specs()[0].name != "softmax";
+  });
+}
 
 FoldedModel fold(nn::Model& model) {
   const torch::NoGradGuard no_grad;

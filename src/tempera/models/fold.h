@@ -11,6 +11,9 @@ struct FoldedModel {
   nn::StateMap state;      // without its parameters
 };
 
+// Whether any layer has another attention than plain softmax.
+bool has_temperature(nn::Model& model);
+
 // The model's weights with its temperatures multiplied into W_q, W_k and W_v, or into the gains of
 // its QK-norm. Throws Error, with the reason, where a temperature is not one number a head, or the
 // heads share what it would go into.

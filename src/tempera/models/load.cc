@@ -56,11 +56,9 @@ LoadedModel load_own(const fs::path& folder, const Json& json, const LoadOptions
   nn::StateMap state;
   for (const io::TensorView& view : weights.tensors()) state[view.name] = tensor_of(view);
   if (options.temperature) {
-    std::erase_if(state, [](const auto& item) {
-      return item.first.find(".temperature.") != std::string::npos;
-    });
+    std::erase_if(state, [](const auto& item) { return nn::is_temperature(item.first); });
     for (const auto& [name, tensor] : loaded.model->state())
-      if (name.find(".temperature.") != std::string::npos) state[name] = tensor;
+      if (nn::is_temperature(name)) state[name] = tensor;
   }
   loaded.model->load_state(state);
   return loaded;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tempera/base/error.h"
+#include "tempera/base/suggest.h"
 
 namespace tempera::models {
 namespace {
@@ -19,13 +20,6 @@ using families::Rule;
 constexpr std::string_view kBuffers[] = {".attn.bias", ".attn.masked_bias", ".attention.bias",
                                          ".attention.masked_bias", ".rotary_emb.inv_freq"};
 
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (size_t i = 0; i < std::min<size_t>(names.size(), 5); ++i)
-    text += (i > 0 ? ", " : "") + names[i];
-  return names.size() > 5 ? text + concat(" and ", names.size() - 5, " more") : text;
-}
-
 // "layers.3.mlp.in.weight" -> ("layers.{}.mlp.in.weight", 3).
 std::pair<std::string, int64_t> pattern_of(const std::string& name) {
   constexpr std::string_view kLayers = "layers.";
@@ -33,10 +27,6 @@ std::pair<std::string, int64_t> pattern_of(const std::string& name) {
   const size_t end = name.find('.', kLayers.size());
   return {std::string(kLayers) + "{}" + name.substr(end),
           std::stoll(name.substr(kLayers.size(), end - kLayers.size()))};
-}
-
-bool is_temperature(const std::string& name) {
-  return name.find(".temperature.") != std::string::npos;
 }
 
 // The rows of our tensor that each part of a rule gives.
@@ -116,7 +106,7 @@ class Loader {
 
   void run() {
     for (const auto& [name, tensor] : model_.state())
-      if (!is_temperature(name)) load(name, tensor);
+      if (!nn::is_temperature(name)) load(name, tensor);
     TEMPERA_CHECK(missing_.empty(), "the weights lack ", listed(missing_));
     // A tied model's file may hold the output matrix too.
     if (model_.config().tied_embeddings) take(rule_for(rules_, "head.weight").parts[0].name);
@@ -186,7 +176,7 @@ nn::StateMap file_tensors(const nn::ModelConfig& config, const nn::StateMap& sta
   const torch::NoGradGuard no_grad;
   nn::StateMap tensors;
   for (const auto& [name, tensor] : state) {
-    if (is_temperature(name)) continue;
+    if (nn::is_temperature(name)) continue;
     const Rule& rule = rule_for(rules, name);
     const auto rows = part_rows(config, rule, tensor.size(0));
     int64_t first = 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tempera/base/error.h"
+#include "tempera/base/suggest.h"
 #include "tempera/nn/decoder.h"
 #include "tempera/ops/fused.h"
 #include "tempera/ops/linear.h"
@@ -16,21 +17,18 @@ namespace {
 constexpr int64_t kLossRows = 1024;
 
 ParameterKind kind_of(const std::string& name, const torch::Tensor& tensor) {
-  if (name.find(".temperature.") != std::string::npos) return ParameterKind::kTemperature;
+  if (is_temperature(name)) return ParameterKind::kTemperature;
   if (tensor.dim() < 2 || name == "relative_bias.weight") return ParameterKind::kVector;
   if (name == "embedding.weight" || name == "positions.weight" || name == "head.weight")
     return ParameterKind::kEmbedding;
   return ParameterKind::kMatrix;
 }
 
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (size_t i = 0; i < std::min<size_t>(names.size(), 5); ++i)
-    text += (i > 0 ? ", " : "") + names[i];
-  return names.size() > 5 ? text + concat(" and ", names.size() - 5, " more") : text;
-}
-
 }  // namespace
+
+bool is_temperature(const std::string& name) {
+  return name.find(".temperature.") != std::string::npos;
+}
 
 torch::Tensor Model::project(const torch::Tensor& hidden) const {
   auto scores = ops::linear(hidden, output_weight());

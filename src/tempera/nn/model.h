@@ -42,6 +42,9 @@ inline bool is_decayed(ParameterKind kind) {
   return kind == ParameterKind::kMatrix || kind == ParameterKind::kEmbedding;
 }
 
+// Whether a parameter or buffer of that name is a method's.
+bool is_temperature(const std::string& name);
+
 // By name: parameters and buffers. The names are listed in docs/models.md.
 using StateMap = std::map<std::string, torch::Tensor>;
 
