@@ -1,7 +1,7 @@
 # make demo     train four methods on a built-in task and show which keeps its focus
 # make test     what tells you that this copy works
 .DEFAULT_GOAL := build
-.PHONY: demo build test test-long bench format lint clean setup setup-dev
+.PHONY: demo build cuda test test-long bench format lint clean setup setup-dev
 
 setup:
 	@scripts/setup
@@ -14,6 +14,12 @@ build: setup
 	@cmake --preset release >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
 	@cmake --build build/release
 	@ln -sfn release/src/tempera/cli/tempera build/tempera
+
+# The CUDA kernels and their tests, compiled for sm_80, sm_90 and sm_100: needs nvcc and no GPU.
+cuda:
+	@mkdir -p build
+	@cmake --preset cuda-kernels >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
+	@cmake --build build/cuda-kernels --target cuda
 
 demo: build
 	@build/tempera compare

@@ -13,12 +13,12 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   # Without the time of writing in it, a precompiled header is the same bytes each time, and ccache knows it again.
   add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
 else()
-  add_compile_options(-fpch-preprocess)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
 endif()
 
 # One setting for libraries and programs (CMake's own would be -fPIC here and -fPIE there): they share a precompiled
 # header, and gcc refuses one that was made with the other.
-add_compile_options(-fPIC)
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fPIC>)
 
 # The quickest linker that this compiler takes; sanitizers are linked by the ordinary one.
 if(NOT TEMPERA_SANITIZE)
@@ -33,7 +33,8 @@ endif()
 
 add_library(tempera_warnings INTERFACE)
 target_compile_options(tempera_warnings INTERFACE
-  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wdouble-promotion $<$<BOOL:${TEMPERA_WERROR}>:-Werror>)
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wdouble-promotion;$<$<BOOL:${TEMPERA_WERROR}>:-Werror>>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra;$<$<BOOL:${TEMPERA_WERROR}>:-Werror=all-warnings>>")
 
 if(TEMPERA_SANITIZE)
   add_compile_options(-fsanitize=${TEMPERA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)

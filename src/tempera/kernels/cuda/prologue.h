@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tempera/kernels/attention.h"
+#include "tempera/kernels/cuda/stream.h"
+
+// Everything between the joint projection of q, k and v and attention itself, in one pass: each
+// number is read once and written once. For T = float and BFloat16; arithmetic is in float. All
+// pointers are of the device.
+namespace tempera::kernels::cuda {
+
+// a = rows * s * (c + tanh(<w, gelu(x)>) + g * log n), as in attention.h: absent c, w, g give no
+// term, absent s and rows are 1. x is the head's row of the projection, bias included, before norm
+// and rotation.
+struct PrologueScale {
+  Rows<const float> rows;
+  const float* w = nullptr;  // (heads, size)
+  const float* g = nullptr;  // (heads)
+  const float* c = nullptr;  // (heads)
+  const float* s = nullptr;  // (heads)
+
+  constexpr bool recipe() const { return w || g || c || s; }
+};
+
+// The heads of q, k or v: out = a * rotation(norm(x) * gain).
+struct PrologueOperand {
+  int64_t heads = 0;            // 0: the projection does not have this operand
+  int64_t size = 0;             // a multiple of 8 up to 256
+  bool norm = false;            // x / sqrt(mean(x^2) + epsilon)
+  const float* gain = nullptr;  // (size), or (heads, size) with gain_by_head; absent: 1
+  bool gain_by_head = false;
+  bool rotate = false;
+  PrologueScale scale;
+};
+
+template <class T>
+struct PrologueParams {
+  int64_t batch = 0;
+  int64_t rows = 0;
+  const T* x = nullptr;         // (batch * rows, columns): the heads of q, then of k, then of v
+  int64_t stride = 0;           // elements from one row to the next
+  const float* bias = nullptr;  // (columns); absent: 0
+  PrologueOperand q, k, v;
+  float epsilon = 0;
+  // Rotates column c with column c + pairs; columns from 2 * pairs on stay. cos and sin are
+  // (table rows, pairs), of which row t of sequence b uses table_row[b * rows + t], or t where that
+  // is absent.
+  int64_t pairs = 0;  // a multiple of 8
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+  const int64_t* table_row = nullptr;
+  const float* log_n = nullptr;  // (batch, rows); required with any g
+
+  int64_t columns() const { return q.heads * q.size + k.heads * k.size + v.heads * v.size; }
+};
+
+template <class T>
+struct PrologueOutputs {
+  Rows<T> q, k, v;
+};
+
+// Absent: not wanted. Gradients are overwritten, not added to.
+struct PrologueOperandGradient {
+  Rows<float> rows;
+  float* w = nullptr;
+  float* g = nullptr;
+  float* c = nullptr;
+  float* s = nullptr;
+  float* gain = nullptr;
+};
+
+template <class T>
+struct PrologueGradients {
+  Rows<const T> d_q, d_k, d_v;  // of the outputs
+  T* x = nullptr;               // like params.x
+  int64_t stride = 0;
+  float* bias = nullptr;
+  PrologueOperandGradient q, k, v;
+};
+
+// Throws tempera::Error where the parts do not fit together.
+template <class T>
+void validate(const PrologueParams<T>& params);
+
+template <class T>
+void prologue_forward(const PrologueParams<T>& params, const PrologueOutputs<T>& outputs,
+                      Stream stream);
+
+// Computes the forward pass again from params.x: nothing else is kept. The same inputs give the
+// same bits. workspace: aligned to 16 bytes.
+template <class T>
+size_t prologue_backward_workspace(const PrologueParams<T>& params);
+template <class T>
+void prologue_backward(const PrologueParams<T>& params, const PrologueGradients<T>& gradients,
+                       void* workspace, Stream stream);
+
+}  // namespace tempera::kernels::cuda

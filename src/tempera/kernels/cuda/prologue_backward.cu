@@ -1,0 +1,241 @@
+#include "tempera/kernels/cuda/error.h"
+#include "tempera/kernels/cuda/prologue.cuh"
+
+namespace tempera::kernels::cuda {
+namespace {
+
+// The sums of one block and head: w, bias and gain (size each), then g, c, s.
+__host__ __device__ constexpr int64_t record_size(int64_t size) { return 3 * size + 4; }
+
+template <int kLanes>
+struct Sums {
+  float w[kPack] = {}, bias[kPack] = {}, gain[kPack] = {};
+  float g = 0, c = 0, s = 0;
+
+  // Over the rows that the warp took at a time.
+  __device__ void add_up() {
+#pragma unroll
+    for (int step = kLanes; step < kWarp; step *= 2) {
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        w[i] += __shfl_xor_sync(kAllLanes, w[i], step);
+        bias[i] += __shfl_xor_sync(kAllLanes, bias[i], step);
+        gain[i] += __shfl_xor_sync(kAllLanes, gain[i], step);
+      }
+      g += __shfl_xor_sync(kAllLanes, g, step);
+      c += __shfl_xor_sync(kAllLanes, c, step);
+      s += __shfl_xor_sync(kAllLanes, s, step);
+    }
+  }
+
+  __device__ void write(float* record, int64_t size, int64_t first) const {
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      record[first + i] = w[i];
+      record[size + first + i] = bias[i];
+      record[2 * size + first + i] = gain[i];
+    }
+    if (first != 0) return;
+    record[3 * size] = g;
+    record[3 * size + 1] = c;
+    record[3 * size + 2] = s;
+  }
+};
+
+// d: the gradient of the row's eight outputs; becomes that of the projection.
+template <class T, int kLanes>
+__device__ void row_backward(const PrologueParams<T>& p, const PrologueLane<T, kLanes>& lane,
+                             const PrologueOperandGradient& gradient, int64_t b, int64_t t,
+                             bool active, bool whole_table, const float (&x)[kPack],
+                             float (&d)[kPack], Sums<kLanes>& sums) {
+  const PrologueOperand& operand = lane.operand;
+  float gelu[kPack], slope[kPack];
+  if (operand.scale.w)
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      const Normal normal = normal_at(x[i]);
+      gelu[i] = x[i] * normal.below;
+      slope[i] = fmaf(x[i], normal.density, normal.below);
+    }
+  const PrologueRow<T, kLanes> row(p, lane, b, t, x, gelu);
+  lane.rotate(p, b, t, whole_table, -1, d);
+
+  // d_a = <d, y>, y the normed row; the norm's own backward needs the same product.
+  const bool scaled = operand.scale.recipe() || operand.scale.rows.data;
+  float d_a = 0;
+  if (operand.norm || scaled) {
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) d_a = fmaf(d[i], x[i] * lane.gain[i], d_a);
+    d_a = sum_lanes<kLanes>(d_a) * row.rstd;
+  }
+  if (operand.norm) {
+    const float mean = row.a * d_a / static_cast<float>(operand.size);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      const float normed = x[i] * row.rstd;
+      sums.gain[i] = fmaf(row.a * d[i], normed, sums.gain[i]);
+      d[i] = row.rstd * fmaf(-normed, mean, row.a * d[i] * lane.gain[i]);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) d[i] *= row.a;
+  }
+  if (gradient.rows.data && active && lane.first == 0)
+    *row_at(gradient.rows, b, lane.place.head, t) = d_a * lane.s * row.sum;
+  if (operand.scale.recipe() && active) {
+    const float d_recipe = d_a * row.finished;
+    const float d_sum = d_recipe * lane.s;
+    sums.s = fmaf(d_recipe, row.sum, sums.s);
+    sums.c += d_sum;
+    sums.g = fmaf(d_sum, row.log_n, sums.g);
+    if (operand.scale.w) {
+      const float d_f = d_sum * (1 - row.tanh_term * row.tanh_term);
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        sums.w[i] = fmaf(d_f, gelu[i], sums.w[i]);
+        d[i] = fmaf(d_f * lane.w[i], slope[i], d[i]);
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) sums.bias[i] += active ? d[i] : 0;
+}
+
+template <class T, int kLanes>
+__global__ void __launch_bounds__(kPrologueWarps* kWarp, 2)
+    backward_kernel(const __grid_constant__ PrologueParams<T> p,
+                    const __grid_constant__ PrologueGradients<T> gradients, int64_t size,
+                    float* records, bool whole, bool whole_table) {
+  const int64_t slots = p.q.heads + p.k.heads + p.v.heads;
+  const int64_t slot = int64_t{blockIdx.y} * kPrologueWarps + threadIdx.x / kWarp;
+  if (slot >= slots) return;
+  const PrologueLane<T, kLanes> lane(p, slot);
+  const Rows<const T>& d_out =
+      choose(lane.place.which, gradients.d_q, gradients.d_k, gradients.d_v);
+  const PrologueOperandGradient& gradient =
+      choose(lane.place.which, gradients.q, gradients.k, gradients.v);
+  const int64_t b = blockIdx.z;
+  const int64_t begin = int64_t{blockIdx.x} * kPrologueRows;
+  const int64_t end = min(p.rows, begin + kPrologueRows);
+  constexpr int kStep = kWarp / kLanes;
+  const int64_t column = lane.place.column + lane.first;
+  const T* const x_rows = p.x + b * p.rows * p.stride + column;
+  T* const d_rows = gradients.x + b * p.rows * gradients.stride + column;
+  Sums<kLanes> sums;
+  int64_t t = begin + threadIdx.x % kWarp / kLanes;
+  Pack<T> next_x{}, next_d{};
+  const auto prefetch = [&](int64_t at) {
+    if (!lane.live || at >= end) return;
+    next_x = load_pack(x_rows + at * p.stride, whole);
+    next_d = load_pack(row_at(d_out, b, lane.place.head, at) + lane.first, whole);
+  };
+  prefetch(t);
+  for (int64_t base = begin; base < end; base += kStep, t += kStep) {
+    const bool active = lane.live && t < end;
+    float x[kPack], d[kPack];
+    unpack(next_x, x);
+    unpack(next_d, d);
+    prefetch(t + kStep);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      x[i] = active ? x[i] + lane.bias[i] : 0;
+      d[i] = active ? d[i] : 0;
+    }
+    row_backward(p, lane, gradient, b, min(t, end - 1), active, whole_table, x, d, sums);
+    if (active) store_pack(d_rows + t * gradients.stride, pack_of<T>(d), whole);
+  }
+  sums.add_up();
+  if (lane.live && threadIdx.x % kWarp < kLanes)
+    sums.write(records + ((b * gridDim.x + blockIdx.x) * slots + slot) * record_size(size), size,
+               lane.first);
+}
+
+constexpr int kReducers = 16;  // threads that share a sum
+
+// One sum of a record: over the blocks and, for a gain that heads share, over the heads.
+template <class T>
+__global__ void __launch_bounds__(kWarp* kReducers)
+    reduce_kernel(const __grid_constant__ PrologueParams<T> p,
+                  const __grid_constant__ PrologueGradients<T> gradients, int64_t size,
+                  const float* records, int64_t blocks) {
+  const int64_t slots = p.q.heads + p.k.heads + p.v.heads;
+  const PrologueHead place = prologue_head(p, blockIdx.y);
+  const PrologueOperand& operand = choose(place.which, p.q, p.k, p.v);
+  const PrologueOperandGradient& gradient =
+      choose(place.which, gradients.q, gradients.k, gradients.v);
+  const int64_t at = int64_t{blockIdx.x} * kWarp + threadIdx.x;
+  float* to = nullptr;
+  int64_t heads = 1;
+  const int64_t column = at % size;
+  const bool inside = column < operand.size;
+  if (at < size) {
+    if (gradient.w && inside) to = gradient.w + place.head * operand.size + column;
+  } else if (at < 2 * size) {
+    if (gradients.bias && inside) to = gradients.bias + place.column + column;
+  } else if (at < 3 * size) {
+    if (gradient.gain && inside && (operand.gain_by_head || place.head == 0)) {
+      to = gradient.gain + (operand.gain_by_head ? place.head * operand.size : 0) + column;
+      if (!operand.gain_by_head) heads = operand.heads;
+    }
+  } else if (at < 3 * size + 3) {
+    float* const numbers[] = {gradient.g, gradient.c, gradient.s};
+    if (numbers[column]) to = numbers[column] + place.head;
+  }
+  float sum = 0;
+  if (to)
+    for (int64_t i = threadIdx.y; i < blocks * heads; i += kReducers)
+      sum += records[((i / heads) * slots + blockIdx.y + i % heads) * record_size(size) + at];
+  __shared__ float shared[kReducers][kWarp];
+  shared[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || !to) return;
+  for (int i = 1; i < kReducers; ++i) sum += shared[i][threadIdx.x];
+  *to = sum;
+}
+
+template <class T>
+int64_t record_blocks(const PrologueParams<T>& p) {
+  return p.batch * ceil_div(p.rows, kPrologueRows);
+}
+
+}  // namespace
+
+template <class T>
+size_t prologue_backward_workspace(const PrologueParams<T>& params) {
+  return sizeof(float) * static_cast<size_t>(record_blocks(params) * prologue_slots(params) *
+                                             record_size(prologue_size(params)));
+}
+
+template <class T>
+void prologue_backward(const PrologueParams<T>& params, const PrologueGradients<T>& gradients,
+                       void* workspace, Stream stream) {
+  validate(params);
+  bool whole = aligned(params.x, params.stride) && aligned(gradients.x, gradients.stride);
+  if (params.q.heads) whole = whole && aligned(gradients.d_q);
+  if (params.k.heads) whole = whole && aligned(gradients.d_k);
+  if (params.v.heads) whole = whole && aligned(gradients.d_v);
+  const bool whole_table = aligned(params.cos, 0) && aligned(params.sin, 0);
+  const int64_t size = prologue_size(params);
+  auto* records = static_cast<float*>(workspace);
+  if (params.batch * params.rows > 0)
+    with_lanes(size, [&]<int kLanes>() {
+      backward_kernel<T, kLanes><<<prologue_grid(params), kPrologueWarps * kWarp, 0, stream>>>(
+          params, gradients, size, records, whole, whole_table);
+    });
+  const dim3 grid(static_cast<unsigned>(ceil_div(record_size(size), kWarp)),
+                  static_cast<unsigned>(prologue_slots(params)));
+  reduce_kernel<<<grid, dim3(kWarp, kReducers), 0, stream>>>(params, gradients, size, records,
+                                                             record_blocks(params));
+  check_launch("prologue_backward");
+}
+
+#define TEMPERA_INSTANTIATE(T)                                                                  \
+  template size_t prologue_backward_workspace(const PrologueParams<T>&);                        \
+  template void prologue_backward(const PrologueParams<T>&, const PrologueGradients<T>&, void*, \
+                                  Stream);
+
+TEMPERA_INSTANTIATE(float)
+TEMPERA_INSTANTIATE(BFloat16)
+#undef TEMPERA_INSTANTIATE
+
+}  // namespace tempera::kernels::cuda
