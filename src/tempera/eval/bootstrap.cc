@@ -1,0 +1,61 @@
+#include "tempera/eval/bootstrap.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "tempera/base/error.h"
+#include "tempera/data/random.h"
+
+namespace tempera::eval {
+namespace {
+
+constexpr double kOutside = 0.025;  // on either side of the interval
+
+double mean(std::span<const double> values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double deviation(std::span<const double> values) {
+  if (values.size() < 2) return 0;
+  const double middle = mean(values);
+  double sum = 0;
+  for (const double value : values) sum += (value - middle) * (value - middle);
+  return std::sqrt(sum / static_cast<double>(values.size() - 1));
+}
+
+double quantile(std::span<const double> sorted, double share) {
+  const double place = share * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<size_t>(place);
+  const size_t above = std::min(below + 1, sorted.size() - 1);
+  return std::lerp(sorted[below], sorted[above], place - static_cast<double>(below));
+}
+
+}  // namespace
+
+Estimate bootstrap(std::span<const double> examples, const Statistic& statistic, uint64_t seed,
+                   int resamples) {
+  TEMPERA_CHECK(!examples.empty(), "no example to measure");
+  const uint64_t stream = data::derive_seed(seed, "bootstrap");
+  std::vector<double> drawn(examples.size()), values;
+  for (int i = 0; i < resamples; ++i) {
+    data::RandomStream random(stream, static_cast<uint64_t>(i));
+    for (double& example : drawn)
+      example = examples[random.below(static_cast<uint32_t>(examples.size()))];
+    values.push_back(statistic(drawn));
+  }
+  std::ranges::sort(values);
+  return {.value = statistic(examples),
+          .standard_error = deviation(values),
+          .low = quantile(values, kOutside),
+          .high = quantile(values, 1 - kOutside)};
+}
+
+Estimate bootstrap_mean(std::span<const double> examples, uint64_t seed) {
+  Estimate estimate = bootstrap(examples, mean, seed);
+  estimate.standard_error = deviation(examples) / std::sqrt(static_cast<double>(examples.size()));
+  return estimate;
+}
+
+}  // namespace tempera::eval

@@ -1,0 +1,286 @@
+#include "tempera/eval/likelihood.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include "tempera/base/error.h"
+
+namespace tempera::eval {
+namespace {
+
+// Enough rows to keep the matrix products busy, few enough for a small memory.
+constexpr int64_t kRowsPerPass = 4096;
+// Rows of keys and values, copied for each member of a group, that lie in the memory at once.
+constexpr int64_t kCachedRowsPerPass = 8192;
+// Rows whose logits are held at once.
+constexpr int64_t kRowsOfLogits = 512;
+// A shorter common beginning is not worth a cache.
+constexpr int64_t kShortestPrefix = 4;
+// Groups whose longest ends fall into one step of this size are told apart by their beginnings.
+constexpr int64_t kSuffixStep = 8;
+
+// What the model reads of a request: all tokens but the last; its last `scored` rows predict.
+struct Input {
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> targets;
+  size_t request = 0;
+
+  int64_t length() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t scored() const { return static_cast<int64_t>(targets.size()); }
+};
+
+// Inputs that begin with the same `prefix` tokens, none of which predicts what is scored.
+struct Group {
+  std::vector<Input> inputs;
+  int64_t prefix = 0;
+
+  int64_t longest_suffix() const {
+    int64_t longest = 0;
+    for (const auto& input : inputs) longest = std::max(longest, input.length() - prefix);
+    return longest;
+  }
+};
+
+void check_request(const Request& request, int64_t vocabulary) {
+  TEMPERA_CHECK(!request.context.empty() && !request.continuation.empty(), "a context of ",
+                request.context.size(), " tokens and a continuation of ",
+                request.continuation.size(), " given; both need one at least");
+  for (const auto* ids : {&request.context, &request.continuation})
+    for (const int32_t id : *ids)
+      TEMPERA_CHECK(id >= 0 && id < vocabulary, "the text has the token ", id,
+                    ", and the model knows 0 to ", vocabulary - 1,
+                    ": the tokenizer is not the model's");
+}
+
+Input input_of(const Request& request, size_t index, int64_t max_length) {
+  Input input{.tokens = request.context, .targets = request.continuation, .request = index};
+  input.tokens.insert(input.tokens.end(), request.continuation.begin(),
+                      request.continuation.end() - 1);
+  if (max_length == 0 || input.length() <= max_length) return input;
+  TEMPERA_CHECK(input.scored() <= max_length, "a continuation of ", input.scored(),
+                " tokens given, and the model reads ", max_length, " at once");
+  input.tokens.erase(input.tokens.begin(), input.tokens.end() - max_length);
+  return input;
+}
+
+int64_t common_prefix(const std::vector<Input>& inputs) {
+  const auto& first = inputs.front().tokens;
+  auto shared = inputs.front().length();
+  for (const auto& input : inputs) {
+    const auto differs = std::ranges::mismatch(first, input.tokens).in1 - first.begin();
+    shared = std::min({shared, static_cast<int64_t>(differs), input.length() - input.scored()});
+  }
+  return shared;
+}
+
+std::vector<Group> groups_of(std::span<const Request> requests, int64_t max_length) {
+  std::vector<Group> groups;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (i == 0 || requests[i].group != requests[i - 1].group) groups.emplace_back();
+    groups.back().inputs.push_back(input_of(requests[i], i, max_length));
+  }
+  for (auto& group : groups)
+    if (group.inputs.size() > 1) group.prefix = common_prefix(group.inputs);
+  return groups;
+}
+
+bool can_share(nn::Model& model) {
+  return std::ranges::all_of(model.methods(),
+                             [](const Method* method) { return method->cacheable(); });
+}
+
+// Tokens [from, length) of each input, beside each other.
+torch::Tensor tokens_behind(std::span<const Input* const> inputs, std::span<const int64_t> from,
+                            int64_t width) {
+  auto tokens = torch::zeros({static_cast<int64_t>(inputs.size()), width}, torch::kInt64);
+  auto rows = tokens.accessor<int64_t, 2>();
+  for (size_t r = 0; r < inputs.size(); ++r)
+    for (int64_t t = from[r]; t < inputs[r]->length(); ++t)
+      rows[static_cast<int64_t>(r)][t - from[r]] = inputs[r]->tokens[static_cast<size_t>(t)];
+  return tokens;
+}
+
+class Scorer {
+ public:
+  Scorer(nn::Model& model, size_t requests, const LikelihoodOptions& options)
+      : model_(model),
+        options_(options),
+        device_(model.output_weight().device()),
+        results_(requests, Likelihood{.log_probability = 0, .greedy = true}) {}
+
+  // One pass over whole inputs; shorter ones are filled up behind, where nothing looks.
+  void score_whole(std::span<const Input* const> inputs) {
+    int64_t longest = 0;
+    std::vector<int64_t> lengths;
+    for (const Input* input : inputs) {
+      lengths.push_back(input->length());
+      longest = std::max(longest, input->length());
+    }
+    const std::vector<int64_t> from(inputs.size(), 0);
+    nn::Batch batch;
+    batch.tokens = tokens_behind(inputs, from, longest).to(device_);
+    if (std::ranges::any_of(lengths, [&](int64_t length) { return length < longest; }))
+      batch.key_end = torch::tensor(lengths, torch::kInt64).to(device_);
+    take(model_.hidden(batch), inputs, from);
+  }
+
+  // The beginnings, padded in front, go into a cache; the ends continue copies of it.
+  void score_shared(std::span<const Group* const> groups) {
+    int64_t longest = 0, longest_suffix = 0;
+    for (const Group* group : groups) {
+      longest = std::max(longest, group->prefix);
+      longest_suffix = std::max(longest_suffix, group->longest_suffix());
+    }
+    const auto count = static_cast<int64_t>(groups.size());
+    auto tokens = torch::zeros({count, longest}, torch::kInt64);
+    auto start = torch::zeros({count}, torch::kInt64);
+    std::vector<const Input*> inputs;
+    std::vector<int64_t> from, sequences;
+    for (int64_t g = 0; g < count; ++g) {
+      const Group& group = *groups[static_cast<size_t>(g)];
+      start[g] = longest - group.prefix;
+      for (int64_t t = 0; t < group.prefix; ++t)
+        tokens[g][longest - group.prefix + t] = group.inputs[0].tokens[static_cast<size_t>(t)];
+      for (const auto& input : group.inputs) {
+        inputs.push_back(&input);
+        from.push_back(group.prefix);
+        sequences.push_back(g);
+      }
+    }
+    const bool padded = start.any().item<bool>();
+    auto cache = model_.make_cache(count, longest + longest_suffix,
+                                   padded ? start.to(device_) : torch::Tensor());
+    model_.extend(tokens.to(device_), cache);
+    cache = cache.select(sequences);
+    take(model_.extend(tokens_behind(inputs, from, longest_suffix).to(device_), cache), inputs,
+         from);
+  }
+
+  std::vector<Likelihood> results() && { return std::move(results_); }
+
+ private:
+  // hidden: (inputs, rows, width), whose row t stands for the token from + t.
+  void take(const torch::Tensor& hidden, std::span<const Input* const> inputs,
+            std::span<const int64_t> from) {
+    std::vector<int64_t> rows, targets;
+    std::vector<size_t> requests;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Input& input = *inputs[i];
+      const int64_t first =
+          static_cast<int64_t>(i) * hidden.size(1) + input.length() - input.scored() - from[i];
+      for (int64_t s = 0; s < input.scored(); ++s) {
+        rows.push_back(first + s);
+        targets.push_back(input.targets[static_cast<size_t>(s)]);
+        requests.push_back(input.request);
+      }
+    }
+    const auto picked =
+        hidden.flatten(0, 1).index_select(0, torch::tensor(rows, torch::kInt64).to(device_));
+    const auto wanted = torch::tensor(targets, torch::kInt64).to(device_);
+    for (int64_t begin = 0; begin < picked.size(0); begin += kRowsOfLogits) {
+      const int64_t end = std::min(begin + kRowsOfLogits, picked.size(0));
+      add(picked.slice(0, begin, end), wanted.slice(0, begin, end),
+          std::span(requests).subspan(static_cast<size_t>(begin)));
+    }
+    done_ += static_cast<int64_t>(inputs.size());
+    if (options_.report) options_.report(done_);
+  }
+
+  void add(const torch::Tensor& hidden, const torch::Tensor& targets,
+           std::span<const size_t> requests) {
+    const auto logits = model_.project(hidden).to(torch::kFloat32);
+    const auto right = logits.argmax(1).eq(targets).to(torch::kCPU);
+    const auto chosen = logits.gather(1, targets.unsqueeze(1)).squeeze(1);
+    const auto chances = (chosen - logits.logsumexp(1)).to(torch::kCPU);
+    const auto* greedy = right.data_ptr<bool>();
+    const auto* chance = chances.data_ptr<float>();
+    for (int64_t i = 0; i < targets.size(0); ++i) {
+      Likelihood& result = results_[requests[static_cast<size_t>(i)]];
+      result.log_probability += static_cast<double>(chance[i]);
+      result.greedy = result.greedy && greedy[i];
+    }
+  }
+
+  nn::Model& model_;
+  const LikelihoodOptions& options_;
+  torch::Device device_;
+  std::vector<Likelihood> results_;
+  int64_t done_ = 0;
+};
+
+// Calls pass(items) with runs of items whose cost, with each as large as the largest, stays within
+// the bound; at least one item at a time.
+template <class Item, class Cost, class Pass>
+void in_batches(const std::vector<const Item*>& items, int64_t bound, Cost cost, Pass pass) {
+  for (size_t first = 0; first < items.size();) {
+    size_t last = first;
+    int64_t largest = 0, members = 0;
+    while (last < items.size()) {
+      const auto [size, count] = cost(*items[last]);
+      largest = std::max(largest, size);
+      members += count;
+      if (last > first && largest * members > bound) break;
+      ++last;
+    }
+    pass(std::span(items).subspan(first, last - first));
+    first = last;
+  }
+}
+
+void score_apart(Scorer& scorer, std::vector<const Input*> inputs) {
+  std::ranges::stable_sort(inputs, std::greater<>(), &Input::length);
+  in_batches(
+      inputs, kRowsPerPass,
+      [](const Input& input) { return std::pair(input.length(), int64_t{1}); },
+      [&](std::span<const Input* const> some) { scorer.score_whole(some); });
+}
+
+void score_together(Scorer& scorer, std::vector<const Group*> groups) {
+  // The ends are filled up once for each member, the beginnings once for each group: ends first.
+  std::ranges::stable_sort(groups, std::greater<>(), [](const Group* group) {
+    return std::pair((group->longest_suffix() + kSuffixStep - 1) / kSuffixStep, group->prefix);
+  });
+  in_batches(
+      groups, kCachedRowsPerPass,
+      [](const Group& group) {
+        return std::pair(group.prefix + group.longest_suffix(),
+                         static_cast<int64_t>(group.inputs.size()));
+      },
+      [&](std::span<const Group* const> some) { scorer.score_shared(some); });
+}
+
+}  // namespace
+
+std::vector<Likelihood> score_requests(nn::Model& model, std::span<const Request> requests,
+                                       const LikelihoodOptions& options) {
+  const auto& config = model.config();
+  TEMPERA_CHECK(config.output_count() == config.vocabulary, "the model chooses among ",
+                config.output_count(), " classes and reads ", config.vocabulary,
+                " tokens: it answers questions and gives no text a likelihood");
+  for (const auto& request : requests) check_request(request, config.vocabulary);
+  const torch::NoGradGuard no_grad;
+  model.eval();
+  const int64_t most = config.max_length() > 0 && options.max_length > 0
+                           ? std::min(config.max_length(), options.max_length)
+                           : options.max_length;
+  const auto groups = groups_of(requests, most);
+  const bool share = can_share(model);
+  std::vector<const Input*> apart;
+  std::vector<const Group*> together;
+  for (const auto& group : groups) {
+    if (share && group.prefix >= kShortestPrefix) {
+      together.push_back(&group);
+      continue;
+    }
+    for (const auto& input : group.inputs) apart.push_back(&input);
+  }
+  Scorer scorer(model, requests.size(), options);
+  score_together(scorer, std::move(together));
+  score_apart(scorer, std::move(apart));
+  return std::move(scorer).results();
+}
+
+}  // namespace tempera::eval
