@@ -184,6 +184,27 @@ def test_package_reads_what_we_write(tmp_path):
         assert tensor.data.tobytes() == data.tobytes()
 
 
+def test_a_model_in_several_files(tmp_path):
+    save(tmp_path / "whole.gguf", sample_tensors(), add_metadata)
+    writer = gguf.GGUFWriter(tmp_path / "part.gguf", "llama", split_max_tensors=1)
+    add_metadata(writer)
+    for name, (data, kind) in sample_tensors().items():
+        writer.add_tensor(name, data, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    parts = sorted(tmp_path.glob("part-*-of-*.gguf"))
+    assert len(parts) == len(sample_tensors())
+    assert json.loads(tool("list", parts[0])) == json.loads(tool("list", tmp_path / "whole.gguf"))
+    for path, out in ((parts[0], "a"), (tmp_path / "whole.gguf", "b")):
+        tool("floats", path, tmp_path / out)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert f"give the first, {parts[0]}" in tool("list", parts[1], code=1)
+    parts[2].unlink()
+    assert f"{parts[2]} is not there" in tool("list", parts[0], code=1)
+
+
 def model_path():
     path = os.environ.get("TEMPERA_SMOLLM2", "")
     if not path:

@@ -261,21 +261,4 @@ GgufContents parse_gguf(std::span<const std::byte> file, std::string_view where)
   return contents;
 }
 
-Gguf::Gguf(const std::filesystem::path& path)
-    : path_(path), file_(path), contents_(parse_gguf(file_.bytes(), path.string())) {}
-
-const GgufTensor* Gguf::find(std::string_view name) const {
-  const auto found = std::lower_bound(
-      contents_.tensors.begin(), contents_.tensors.end(), name,
-      [](const GgufTensor& tensor, std::string_view n) { return tensor.name < n; });
-  return found != contents_.tensors.end() && found->name == name ? &*found : nullptr;
-}
-
-const GgufTensor& Gguf::at(std::string_view name) const {
-  const GgufTensor* tensor = find(name);
-  TEMPERA_CHECK(tensor, path_.string(), ": no tensor \"", name, "\" among the ",
-                contents_.tensors.size(), " in it");
-  return *tensor;
-}
-
 }  // namespace tempera::io

@@ -33,7 +33,8 @@ struct GgufContents {
 // in messages.
 GgufContents parse_gguf(std::span<const std::byte> file, std::string_view where);
 
-// A .gguf file of version 2 or 3, memory-mapped for as long as this object lives.
+// A .gguf file of version 2 or 3, memory-mapped for as long as this object lives. The first part of
+// a model in several files stands for all of them; its metadata is then that of the whole.
 class Gguf {
  public:
   explicit Gguf(const std::filesystem::path& path);
@@ -47,8 +48,12 @@ class Gguf {
   const GgufTensor& at(std::string_view name) const;
 
  private:
+  void add_part(const std::filesystem::path& path, int64_t part, int64_t parts);
+  // Once all are there.
+  void finish_parts();
+
   std::filesystem::path path_;
-  MappedFile file_;
+  std::vector<MappedFile> files_;
   GgufContents contents_;
 };
 
