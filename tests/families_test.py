@@ -234,7 +234,7 @@ def test_one_temperature_for_all_is_a_scale_of_granite(tmp_path):
 
 # What the format has no words for: layers with a window outside Gemma-2, RoPE by length, scales.
 GGUF_CASES = [name for name in CASES if name not in
-              ("mistral-window", "qwen2-window", "llama-dynamic", "llama-llama3", "llama-yarn-scaled", "gemma2",
+              ("mistral-window", "qwen2-window", "llama-dynamic", "llama-yarn-scaled", "gemma2",
                "gpt2-inner-untied", "neox-sequential")]
 
 

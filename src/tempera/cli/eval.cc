@@ -130,7 +130,7 @@ Result eval_files(const OpenModel& opened, const train::DataOptions& data,
 Result eval_own_text(const OpenModel& opened, const train::DataOptions& data,
                      const Settings& settings) {
   const fs::path shards = fs::weakly_canonical(opened.path).parent_path().parent_path() / "data";
-  if (!fs::exists(shards))
+  if (data.has_plain_text() && !fs::exists(shards))
     throw UsageError(concat("the data of the run is not in ", shards.string(),
                             " any more; give a text with --text"));
   const train::DataSource source(data, shards, {});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <system_error>
 #include <utility>
 
 #include "tempera/base/error.h"
@@ -36,6 +37,11 @@ size_t interval_of(const std::vector<int64_t>& starts, int64_t at) {
 }
 
 }  // namespace
+
+bool is_shards(const fs::path& path) {
+  std::error_code missing;
+  return path.extension() == kShardSuffix || fs::is_directory(path, missing);
+}
 
 Corpus Corpus::open(std::span<const fs::path> paths, const text::Tokenizer* tokenizer) {
   TEMPERA_CHECK(!paths.empty(), "no data given; give a text file, a jsonl file or token shards");

@@ -11,6 +11,9 @@
 
 namespace tempera::data {
 
+// Whether a path names token shards, or a folder of them, and no text.
+bool is_shards(const std::filesystem::path& path);
+
 // Token shards one behind the other, addressed as one run of tokens. Text and jsonl files become
 // shards in memory.
 class Corpus {

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "tempera/base/error.h"
+#include "tempera/data/corpus.h"
 #include "tempera/data/text.h"
 #include "tempera/eval/held_out.h"
 
@@ -94,6 +95,18 @@ void check(nn::Model& model, std::span<const Document> documents, const WindowOp
                     ": the tokenizer is not the model's");
 }
 
+Document read_document(const data::Corpus& corpus, int64_t index,
+                       const text::Tokenizer& tokenizer) {
+  const int64_t begin = corpus.document_begin(index);
+  std::vector<int64_t> ids(static_cast<size_t>(corpus.document_begin(index + 1) - begin));
+  corpus.read(begin, ids);
+  if (!ids.empty() && ids.back() == tokenizer.special().end_of_text) ids.pop_back();
+  Document document(ids.size());
+  std::ranges::transform(ids, document.begin(),
+                         [](int64_t id) { return static_cast<int32_t>(id); });
+  return document;
+}
+
 }  // namespace
 
 void LossByPosition::add(const torch::Tensor& losses, const nn::Batch& batch) {
@@ -137,14 +150,24 @@ std::vector<Document> read_documents(std::span<const std::filesystem::path> file
                                      const text::Tokenizer& tokenizer, int64_t max_tokens) {
   std::vector<Document> documents;
   int64_t left = max_tokens > 0 ? max_tokens : std::numeric_limits<int64_t>::max();
+  const auto take = [&](Document document) {
+    if (static_cast<int64_t>(document.size()) > left) document.resize(static_cast<size_t>(left));
+    left -= static_cast<int64_t>(document.size());
+    documents.push_back(std::move(document));
+  };
   for (const auto& file : files) {
+    if (data::is_shards(file)) {
+      const auto corpus = data::Corpus::open(std::span(&file, 1), &tokenizer);
+      for (int64_t i = 0; i < corpus.documents() && left > 0; ++i)
+        take(read_document(corpus, i, tokenizer));
+      continue;
+    }
     data::check_readable_file(file);
     data::for_each_document(file, [&](std::string_view text) {
       if (left <= 0) return;
-      Document& document = documents.emplace_back();
+      Document document;
       tokenizer.encode(text, document, {.add_special = true});
-      if (static_cast<int64_t>(document.size()) > left) document.resize(static_cast<size_t>(left));
-      left -= static_cast<int64_t>(document.size());
+      take(std::move(document));
     });
   }
   return documents;

@@ -49,7 +49,8 @@ class LossByPosition {
 using Document = std::vector<int32_t>;
 
 // The documents of text and jsonl files as the tokenizer reads them, each with what it puts in
-// front of a text. max_tokens: of all together; 0: no bound.
+// front of a text; those of token shards as they are, less the end-of-text. max_tokens: of all
+// together; 0: no bound.
 std::vector<Document> read_documents(std::span<const std::filesystem::path> files,
                                      const text::Tokenizer& tokenizer, int64_t max_tokens = 0);
 

@@ -4,6 +4,8 @@
 
 #include "tempera/base/error.h"
 #include "tempera/families/common_fields.h"
+#include "tempera/families/rope_factors.h"
+#include "tempera/io/gguf_blocks.h"
 
 namespace tempera::families {
 namespace {
@@ -18,6 +20,20 @@ bool is_joint(const Family& family) { return family.name == "gpt2" || family.nam
 // llama.cpp turns neighbouring columns in these and has their matrices in that order.
 bool turns_neighbours(const Family& family) {
   return family.name == "llama" || family.name == "mistral" || family.name == "granite";
+}
+
+// The architectures in which llama.cpp reads rope_freqs.weight.
+bool takes_rope_factors(const Family& family) {
+  return family.gguf == "llama" || family.gguf == "granite";
+}
+
+void read_rope_tensor(const io::GgufTensor& tensor, ModelConfig& config, const std::string& where) {
+  const std::vector<int64_t> shape = {config.rotary_size() / 2};
+  TEMPERA_CHECK(tensor.shape == shape, where, ": ", kRopeFactors, ": shape ",
+                io::shape_text(tensor.shape), " given, ", io::shape_text(shape), " expected");
+  std::vector<float> factors(static_cast<size_t>(shape[0]));
+  io::dequantize_rows(tensor, 0, 1, factors);
+  read_rope_factors(factors, config.rope, where);
 }
 
 // Gemma-2 of 27B divides by the width of a head as the others have it, and the file does not say
@@ -55,7 +71,9 @@ void rope_keys(Fields& f, ModelConfig& c) {
   TEMPERA_CHECK(columns >= 2 && columns <= size, f.where(), ": rope.dimension_count: ", columns,
                 " given, 2 to ", size, " expected");
   rope.fraction = static_cast<double>(columns) / static_cast<double>(size);
-  if (!f.reading() && rope.scaling == RopeScaling::kNone) return;
+  // Llama 3's scaling is a tensor and no key.
+  if (!f.reading() && (rope.scaling == RopeScaling::kNone || rope.scaling == RopeScaling::kLlama3))
+    return;
   f.choice("rope.scaling.type", rope.scaling, "none",
            {{"none", RopeScaling::kNone},
             {"linear", RopeScaling::kLinear},
@@ -144,9 +162,10 @@ ModelConfig gguf_config(const io::Gguf& file, const std::string& where) {
   if (family.name == "gpt2" || family.name == "gpt_neox")
     config.activation = family.name == "gpt2" ? nn::Activation::kGeluTanh : nn::Activation::kGelu;
   const auto has = [&](const char* name) { return file.find(name) != nullptr; };
-  TEMPERA_CHECK(!has("rope_freqs.weight"), where,
-                ": rope_freqs.weight: factors of single rotary frequencies are not supported in "
-                "GGUF files; use the model's Hugging Face folder");
+  const auto* factors = file.find(kRopeFactors);
+  TEMPERA_CHECK(!factors || takes_rope_factors(family), where, ": ", kRopeFactors,
+                ": factors of single rotary frequencies are not known in the architecture '",
+                family.gguf, "'; use the model's Hugging Face folder");
   const auto* table = file.find("token_embd.weight");
   TEMPERA_CHECK(table && table->shape.size() == 2, where, ": no matrix token_embd.weight");
   config.vocabulary = table->shape[0];
@@ -154,6 +173,7 @@ ModelConfig gguf_config(const io::Gguf& file, const std::string& where) {
   gguf_fields(family, fields, config);
   fields.finish();
   config.vocabulary = table->shape[0];
+  if (factors) read_rope_tensor(*factors, config, where);
   config.tied_embeddings = !has("output.weight");
   const bool inputs = has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias");
   config.attention_bias = !inputs                         ? AttentionBias::kNone
@@ -166,7 +186,8 @@ ModelConfig gguf_config(const io::Gguf& file, const std::string& where) {
 io::GgufMetadata gguf_metadata(const Family& family, const ModelConfig& config) {
   TEMPERA_CHECK(config.rope.scaling == RopeScaling::kNone ||
                     config.rope.scaling == RopeScaling::kLinear ||
-                    config.rope.scaling == RopeScaling::kYarn,
+                    config.rope.scaling == RopeScaling::kYarn ||
+                    (config.rope.scaling == RopeScaling::kLlama3 && takes_rope_factors(family)),
                 "GGUF has no words for this model's RoPE scaling; export a Hugging Face folder");
   TEMPERA_CHECK(config.window == 0 || family.name == "gemma2",
                 "GGUF has no words for the attention window of this family; export a Hugging Face "

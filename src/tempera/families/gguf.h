@@ -16,6 +16,9 @@ nn::ModelConfig gguf_config(const io::Gguf& file, const std::string& where);
 // the format has no words for the model.
 io::GgufMetadata gguf_metadata(const Family& family, const nn::ModelConfig& config);
 
+// The tensor that holds rope_factors (rope_factors.h); belongs to no part of the model.
+inline constexpr const char* kRopeFactors = "rope_freqs.weight";
+
 // The tensors.
 std::vector<Rule> gguf_rules(const Family& family);
 

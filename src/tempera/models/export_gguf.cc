@@ -2,6 +2,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/families/gguf.h"
+#include "tempera/families/rope_factors.h"
 #include "tempera/io/gguf_blocks.h"
 #include "tempera/models/export.h"
 #include "tempera/models/fold.h"
@@ -76,7 +77,10 @@ bool export_gguf(const LoadedModel& loaded, const fs::path& path, bool folds, io
                 "GGUF has no words for a temperature; give --fold");
   const FoldedModel model = fold(*loaded.model);
   const auto& family = gguf_writer_family(model.config, loaded.family);
-  const auto state = file_tensors(model.config, model.state, families::gguf_rules(family));
+  auto state = file_tensors(model.config, model.state, families::gguf_rules(family));
+  if (model.config.rope.scaling == nn::RopeScaling::kLlama3)
+    state[families::kRopeFactors] =
+        torch::tensor(families::rope_factors(model.config.rope, model.config.rotary_size()));
   std::vector<io::GgufTensor> tensors;
   std::vector<const torch::Tensor*> values;
   for (const auto& [name, tensor] : state) {

@@ -14,6 +14,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// As much as a checkpoint takes of a small file.
+constexpr uint64_t kLargestTokenizerFile = 64U << 20;
+
 bool is_gguf(const LoadedModel& loaded) { return loaded.path.extension() == ".gguf"; }
 
 }  // namespace
@@ -21,6 +24,13 @@ bool is_gguf(const LoadedModel& loaded) { return loaded.path.extension() == ".gg
 bool has_tokenizer_files(const fs::path& folder) {
   constexpr const char* kFiles[] = {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"};
   return std::ranges::any_of(kFiles, [&](const char* name) { return fs::exists(folder / name); });
+}
+
+std::map<std::string, std::string> read_tokenizer_files(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const char* name : kTokenizerFiles)
+    if (fs::exists(folder / name)) files[name] = read_file(folder / name, kLargestTokenizerFile);
+  return files;
 }
 
 std::shared_ptr<const text::Tokenizer> tokenizer_of(const LoadedModel& loaded) {
@@ -31,7 +41,14 @@ std::shared_ptr<const text::Tokenizer> tokenizer_of(const LoadedModel& loaded) {
   }
   if (loaded.tokenizer == text::ByteTokenizer().name())
     return std::make_shared<text::ByteTokenizer>();
-  if (has_tokenizer_files(loaded.path)) return text::load_tokenizer(loaded.path);
+  if (has_tokenizer_files(loaded.path)) {
+    auto tokenizer = text::load_tokenizer(loaded.path);
+    TEMPERA_CHECK(loaded.tokenizer.empty() || tokenizer->name() == loaded.tokenizer,
+                  loaded.path.string(), ": the model reads the tokens of '", loaded.tokenizer,
+                  "', and the tokenizer in the folder is '", tokenizer->name(),
+                  "'; put the files of the right one there");
+    return tokenizer;
+  }
   TEMPERA_CHECK(loaded.tokenizer.empty(), loaded.path.string(), ": the model reads the tokens of '",
                 loaded.tokenizer, "', and the folder has no tokenizer; copy its files there");
   return nullptr;

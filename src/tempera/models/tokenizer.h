@@ -1,7 +1,10 @@
 #pragma once
 
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tempera/models/load.h"
@@ -16,6 +19,28 @@ std::shared_ptr<const text::Tokenizer> tokenizer_of(const LoadedModel& loaded);
 
 // Whether a folder has one of the files that tokenizers are read from.
 bool has_tokenizer_files(const std::filesystem::path& folder);
+
+// A tokenizer as something to keep with a model: its name and the files that it was read from, with
+// those that say how it writes conversations. The byte tokenizer needs no file.
+struct StoredTokenizer {
+  std::string name;
+  std::map<std::string, std::string> files = {};
+};
+
+// What a tokenizer and its way to write conversations may need.
+inline constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
+                                                  "tokenizer.model",
+                                                  "tokenizer_config.json",
+                                                  "vocab.json",
+                                                  "merges.txt",
+                                                  "vocab.txt",
+                                                  "special_tokens_map.json",
+                                                  "added_tokens.json",
+                                                  "chat_template.jinja",
+                                                  "generation_config.json"};
+
+// The contents of those that the folder has, by name.
+std::map<std::string, std::string> read_tokenizer_files(const std::filesystem::path& folder);
 
 // The tokens that end an answer, as the model's files state them; there may be several.
 std::vector<int64_t> end_tokens_of(const LoadedModel& loaded);

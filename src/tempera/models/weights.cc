@@ -8,6 +8,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/suggest.h"
+#include "tempera/families/gguf.h"
 
 namespace tempera::models {
 namespace {
@@ -16,9 +17,11 @@ using families::Layout;
 using families::Part;
 using families::Rule;
 
-// Buffers that older programs wrote beside the weights.
-constexpr std::string_view kBuffers[] = {".attn.bias", ".attn.masked_bias", ".attention.bias",
-                                         ".attention.masked_bias", ".rotary_emb.inv_freq"};
+// What stands beside the weights: buffers that older programs wrote, and GGUF's factors of rotary
+// frequencies, which are read with the configuration.
+constexpr std::string_view kBuffers[] = {".attn.bias",           ".attn.masked_bias",
+                                         ".attention.bias",      ".attention.masked_bias",
+                                         ".rotary_emb.inv_freq", families::kRopeFactors};
 
 // "layers.3.mlp.in.weight" -> ("layers.{}.mlp.in.weight", 3).
 std::pair<std::string, int64_t> pattern_of(const std::string& name) {

@@ -1,18 +1,25 @@
 #include "tempera/train/data_source.h"
 
+#include <algorithm>
+
 #include "tempera/base/error.h"
 #include "tempera/data/convert.h"
 #include "tempera/data/text.h"
 #include "tempera/data/text_dataset.h"
+#include "tempera/text/load.h"
 
 namespace tempera::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-bool is_shards(const fs::path& path) {
-  std::error_code missing;
-  return path.extension() == data::kShardSuffix || fs::is_directory(path, missing);
+// The folder of the first shards that have their tokenizer with them.
+std::optional<fs::path> folder_with_tokenizer(const std::vector<fs::path>& shards) {
+  for (const auto& path : shards) {
+    const fs::path folder = fs::is_directory(path) ? path : path.parent_path();
+    if (models::has_tokenizer_files(folder)) return folder;
+  }
+  return std::nullopt;
 }
 
 struct TaskGroup {
@@ -50,22 +57,35 @@ void DataOptions::validate() const {
                                   : "both --text and --task given; give one of them");
 }
 
+bool DataOptions::has_plain_text() const {
+  return !std::ranges::all_of(text, [](const auto& path) { return data::is_shards(path); });
+}
+
 DataSource::DataSource(const DataOptions& options, const fs::path& shards,
                        const std::function<void(int64_t)>& report)
     : options_(options) {
   options.validate();
   if (options.task) return;
   std::vector<fs::path> plain, ready;
-  for (const auto& path : options.text) (is_shards(path) ? ready : plain).emplace_back(path);
-  const text::ByteTokenizer bytes;
+  for (const auto& path : options.text) (data::is_shards(path) ? ready : plain).emplace_back(path);
+  std::shared_ptr<const text::Tokenizer> tokenizer = std::make_shared<text::ByteTokenizer>();
+  const auto beside = folder_with_tokenizer(ready);
+  if (beside) {
+    tokenizer = text::load_tokenizer(text::tokenizer_file(*beside));
+    tokenizer_.files = models::read_tokenizer_files(*beside);
+  }
   if (!plain.empty()) {
-    if (!fs::exists(shards)) data::convert_to_shards(plain, bytes, shards, {}, report);
+    if (!fs::exists(shards)) data::convert_to_shards(plain, *tokenizer, shards, {}, report);
     ready.insert(ready.begin(), shards);
   }
   for (const auto& path : ready)
     if (!fs::is_directory(path)) data::check_readable_file(path);
-  corpus_ =
-      std::make_shared<data::Corpus>(data::Corpus::open(ready, plain.empty() ? nullptr : &bytes));
+  corpus_ = std::make_shared<data::Corpus>(data::Corpus::open(ready, nullptr));
+  tokenizer_.name = corpus_->tokenizer();
+  TEMPERA_CHECK(!beside || tokenizer->name() == tokenizer_.name, "the tokenizer in '",
+                beside->string(), "' is '", tokenizer->name(),
+                "', and the token shards were made with '", tokenizer_.name,
+                "'; put the one that made them there, or make them again (tempera data)");
 }
 
 std::shared_ptr<const data::Dataset> DataSource::dataset(int64_t length, uint64_t seed) const {

@@ -11,6 +11,7 @@
 #include "tempera/config/options.h"
 #include "tempera/data/corpus.h"
 #include "tempera/data/generator.h"
+#include "tempera/models/tokenizer.h"
 
 namespace tempera::train {
 
@@ -26,13 +27,16 @@ struct DataOptions {
   void declare_sources(config::Options& options);
   // Throws UsageError unless exactly one kind of data is given.
   void validate() const;
+  // Whether some of the text is not in token shards yet.
+  bool has_plain_text() const;
 };
 
 // The data of a run, opened and checked.
 class DataSource {
  public:
   // Text becomes token shards in `shards`, unless they are there from before: the run then has its
-  // data with it. report(bytes of text done) may throw.
+  // data with it. The tokenizer is the one that lies beside given shards, else that of bytes.
+  // report(bytes of text done) may throw.
   DataSource(const DataOptions& options, const std::filesystem::path& shards,
              const std::function<void(int64_t bytes)>& report);
 
@@ -40,12 +44,13 @@ class DataSource {
   std::shared_ptr<const data::Dataset> dataset(int64_t length, uint64_t seed) const;
   // Of text.
   bool is_text() const { return corpus_ != nullptr; }
-  // The name of the tokenizer; empty for tasks.
-  std::string tokenizer() const { return corpus_ ? corpus_->tokenizer() : ""; }
+  // For the checkpoints; without files where none lie beside the shards, without a name for tasks.
+  const models::StoredTokenizer& tokenizer() const { return tokenizer_; }
 
  private:
   DataOptions options_;
   std::shared_ptr<const data::Corpus> corpus_;
+  models::StoredTokenizer tokenizer_;
 };
 
 }  // namespace tempera::train

@@ -56,7 +56,7 @@ torch::Device resolve_device(config::Device device) {
 }
 
 Trainer::Trainer(const TrainOptions& options, std::shared_ptr<nn::Model> model,
-                 const DataForStage& data, TrainEvents events, std::string tokenizer)
+                 const DataForStage& data, TrainEvents events, models::StoredTokenizer tokenizer)
     : options_(options),
       model_(std::move(model)),
       events_(std::move(events)),
@@ -290,7 +290,8 @@ void Trainer::save() {
     best = position_.best->step;
     checkpoint.state["best"] = {{"step", *best}, {"loss", position_.best->loss}};
   }
-  checkpoint.files["config.json"] = models::model_config_json(model_->config(), tokenizer_);
+  checkpoint.files = tokenizer_.files;
+  checkpoint.files["config.json"] = models::model_config_json(model_->config(), tokenizer_.name);
   checkpoint.model = model_->state();
   checkpoint.optimizer = optimizer_->state();
   try {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tempera/data/dataset.h"
+#include "tempera/models/tokenizer.h"
 #include "tempera/nn/model.h"
 #include "tempera/train/log.h"
 #include "tempera/train/options.h"
@@ -70,10 +71,10 @@ using DataForStage =
 // same bits for the same options, data and number of threads, in one run or in several.
 class Trainer {
  public:
-  // Opens the data of all stages and checks that the model takes it. `tokenizer` is noted in the
+  // Opens the data of all stages and checks that the model takes it. `tokenizer` is kept in the
   // checkpoints.
   Trainer(const TrainOptions& options, std::shared_ptr<nn::Model> model, const DataForStage& data,
-          TrainEvents events, std::string tokenizer = {});
+          TrainEvents events, models::StoredTokenizer tokenizer = {});
 
   // Goes on from the newest checkpoint of the folder if there is one, and saves there from now on.
   // The folder must outlive the trainer. Without this call nothing is written.
@@ -116,7 +117,7 @@ class Trainer {
   TrainOptions options_;
   std::shared_ptr<nn::Model> model_;
   TrainEvents events_;
-  std::string tokenizer_;
+  models::StoredTokenizer tokenizer_;
   torch::Device device_;
   std::vector<PlannedStage> stages_;
   std::vector<std::shared_ptr<const data::Dataset>> datasets_;  // one a stage

@@ -186,7 +186,7 @@ TEST_F(TrainerTest, TheModelOfARunIsReadBack) {
   const TempFolder temporary;
   RunFolder folder(temporary.path() / "run");
   folder.begin({}, "");
-  Trainer trainer(few_steps(5), nn::make_model(config, 5), text_data(), {}, "bytes");
+  Trainer trainer(few_steps(5), nn::make_model(config, 5), text_data(), {}, {"bytes"});
   trainer.attach(folder);
   trainer.run();
   const models::LoadedModel loaded = models::load_model(temporary.path() / "run");
