@@ -1,0 +1,212 @@
+#include "tempera/base/error.h"
+#include "tempera/kernels/cuda/error.h"
+#include "tempera/kernels/cuda/fused.h"
+#include "tempera/kernels/cuda/reduce.cuh"
+
+namespace tempera::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+
+// Of the logits seen so far.
+struct Statistics {
+  float max = -INFINITY;
+  float sum = 0;  // of exp(logit - max)
+  float target = 0;
+  float total = 0;  // of the logits
+
+  __device__ float lse() const { return max + logf(sum); }
+};
+
+// Calls body(column, numbers, how many) for the row's columns, eight at a time.
+template <class T, class Body>
+__device__ inline void each_pack(int64_t count, Body body) {
+  for (int64_t column = int64_t{threadIdx.x} * kPack; column < count;
+       column += int64_t{kThreads} * kPack)
+    body(column, static_cast<int>(min(int64_t{kPack}, count - column)));
+}
+
+template <class T>
+__device__ inline void load_some(const T* from, int left, bool whole, float (&to)[kPack]) {
+  if (left == kPack) return load_floats(from, whole, to);
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) to[i] = i < left ? to_float(from[i]) : -INFINITY;
+}
+
+template <class T>
+__device__ Statistics row_statistics(const CrossEntropyParams<T>& p, const T* row, bool whole) {
+  float max = -INFINITY, sum = 0, total = 0;
+  each_pack<T>(p.count, [&](int64_t column, int left) {
+    float x[kPack];
+    load_some(row + column, left, whole, x);
+    float top = x[0];
+#pragma unroll
+    for (int i = 1; i < kPack; ++i) top = fmaxf(top, x[i]);
+    if (top > max) {
+      sum *= __expf(max - top);
+      max = top;
+    }
+    if (max == -INFINITY) return;
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      sum += __expf(x[i] - max);
+      if (i < left) total += x[i];
+    }
+  });
+  Statistics all;
+  all.max = max_block(max);
+  all.sum = sum_block(max == -INFINITY ? 0 : sum * __expf(max - all.max));
+  all.total = sum_block(total);
+  return all;
+}
+
+template <class T>
+__device__ void write_loss(const CrossEntropyParams<T>& p, int64_t r, int64_t target,
+                           const Statistics& s) {
+  if (threadIdx.x != 0 || !p.loss) return;
+  const float mean = s.total / static_cast<float>(p.classes);
+  p.loss[r] = target < 0 ? 0
+                         : s.lse() - (1 - p.smoothing) * s.target -
+                               (p.smoothing > 0 ? p.smoothing * mean : 0);
+}
+
+template <class T>
+__device__ void row_gradient(const CrossEntropyParams<T>& p, T* row, int64_t target,
+                             const Statistics& s, bool whole) {
+  const float factor = target < 0 ? 0 : p.factor * (p.device_factor ? *p.device_factor : 1);
+  const float lse = s.lse();
+  const float even = p.smoothing / static_cast<float>(p.classes);
+  each_pack<T>(p.count, [&](int64_t column, int left) {
+    float x[kPack];
+    load_some(row + column, left, whole, x);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      const bool hit = p.first + column + i == target;
+      const float d = __expf(x[i] - lse) - even - (hit ? 1 - p.smoothing : 0);
+      x[i] = target < 0 ? 0 : factor * d;
+    }
+    const Pack<T> pack = pack_of<T>(x);
+    if (left == kPack) return store_pack(row + column, pack, whole);
+    for (int i = 0; i < left; ++i) row[column + i] = pack.at[i];
+  });
+}
+
+enum class Pass { kLoss, kBoth, kStatistics, kGradient };
+
+template <class T, Pass kPass>
+__global__ void __launch_bounds__(kThreads)
+    kernel(const __grid_constant__ CrossEntropyParams<T> p, float* state, bool whole) {
+  const int64_t r = blockIdx.x;
+  T* const row = p.logits + r * p.stride;
+  const int64_t target = p.targets[r];
+  Statistics s;
+  if constexpr (kPass != Pass::kGradient) {
+    s = row_statistics(p, row, whole);
+    const int64_t column = target - p.first;
+    if (column >= 0 && column < p.count) s.target = to_float(row[column]);
+  }
+  if constexpr (kPass == Pass::kGradient) {
+    s = {state[4 * r], state[4 * r + 1], state[4 * r + 2], state[4 * r + 3]};
+  } else if constexpr (kPass == Pass::kStatistics) {
+    if (threadIdx.x != 0) return;
+    if (p.first > 0) {
+      const Statistics before{state[4 * r], state[4 * r + 1], state[4 * r + 2], state[4 * r + 3]};
+      const float max = fmaxf(before.max, s.max);
+      s.sum = before.sum * __expf(before.max - max) + s.sum * __expf(s.max - max);
+      s.max = max;
+      s.target += before.target;
+      s.total += before.total;
+    }
+    state[4 * r] = s.max;
+    state[4 * r + 1] = s.sum;
+    state[4 * r + 2] = s.target;
+    state[4 * r + 3] = s.total;
+    if (p.first + p.count == p.classes) write_loss(p, r, target, s);
+    return;
+  } else {
+    write_loss(p, r, target, s);
+  }
+  if constexpr (kPass == Pass::kBoth) __syncthreads();  // the target's logit has been read
+  if constexpr (kPass != Pass::kLoss) row_gradient(p, row, target, s, whole);
+}
+
+template <class T>
+void check(const CrossEntropyParams<T>& p) {
+  TEMPERA_CHECK(p.rows >= 0 && p.classes >= 1 && p.first >= 0 && p.count >= 1 &&
+                    p.first + p.count <= p.classes,
+                "cross-entropy: classes ", p.first, " to ", p.first + p.count, " of ", p.classes);
+  TEMPERA_CHECK(p.stride >= p.count, "cross-entropy: rows of ", p.count, " logits, ", p.stride,
+                " apart");
+}
+
+template <class T, Pass kPass>
+void launch(const CrossEntropyParams<T>& p, float* state, Stream stream) {
+  check(p);
+  if (p.rows == 0) return;
+  kernel<T, kPass><<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(
+      p, state, aligned(p.logits, p.stride));
+  check_launch("cross_entropy");
+}
+
+constexpr int kSumThreads = 1024;
+
+__global__ void __launch_bounds__(kSumThreads)
+    target_factor_kernel(int64_t rows, const int64_t* targets, float* factor) {
+  float count = 0;  // exact up to 2^24 a thread
+  for (int64_t r = threadIdx.x; r < rows; r += kSumThreads) count += targets[r] >= 0 ? 1 : 0;
+  count = sum_block(count);
+  if (threadIdx.x == 0) *factor = 1 / fmaxf(count, 1);
+}
+
+__global__ void __launch_bounds__(kSumThreads)
+    sum_kernel(int64_t count, const float* values, const float* factor, float* result) {
+  float sum = 0;
+  for (int64_t i = threadIdx.x; i < count; i += kSumThreads) sum += values[i];
+  sum = sum_block(sum);
+  if (threadIdx.x == 0) *result = factor ? sum * *factor : sum;
+}
+
+}  // namespace
+
+template <class T>
+void cross_entropy(const CrossEntropyParams<T>& params, bool gradient, Stream stream) {
+  TEMPERA_CHECK(params.first == 0 && params.count == params.classes,
+                "cross-entropy in one pass: ", params.count, " columns of ", params.classes,
+                " classes given; use the passes for chunks");
+  if (gradient)
+    launch<T, Pass::kBoth>(params, nullptr, stream);
+  else
+    launch<T, Pass::kLoss>(params, nullptr, stream);
+}
+
+template <class T>
+void cross_entropy_statistics(const CrossEntropyParams<T>& params, float* state, Stream stream) {
+  launch<T, Pass::kStatistics>(params, state, stream);
+}
+
+template <class T>
+void cross_entropy_gradient(const CrossEntropyParams<T>& params, const float* state,
+                            Stream stream) {
+  launch<T, Pass::kGradient>(params, const_cast<float*>(state), stream);
+}
+
+void target_factor(int64_t rows, const int64_t* targets, float* factor, Stream stream) {
+  target_factor_kernel<<<1, kSumThreads, 0, stream>>>(rows, targets, factor);
+  check_launch("target_factor");
+}
+
+void sum(int64_t count, const float* values, const float* factor, float* sum, Stream stream) {
+  sum_kernel<<<1, kSumThreads, 0, stream>>>(count, values, factor, sum);
+  check_launch("sum");
+}
+
+#define TEMPERA_INSTANTIATE(T)                                                          \
+  template void cross_entropy(const CrossEntropyParams<T>&, bool, Stream);              \
+  template void cross_entropy_statistics(const CrossEntropyParams<T>&, float*, Stream); \
+  template void cross_entropy_gradient(const CrossEntropyParams<T>&, const float*, Stream);
+
+TEMPERA_INSTANTIATE(float)
+TEMPERA_INSTANTIATE(BFloat16)
+#undef TEMPERA_INSTANTIATE
+
+}  // namespace tempera::kernels::cuda

@@ -1,0 +1,174 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tempera/kernels/attention.h"
+#include "tempera/kernels/cuda/stream.h"
+
+// The passes over memory between the matrix products of a transformer. For T = float and BFloat16;
+// arithmetic is in float. All pointers are of the device unless a comment says otherwise, nothing
+// waits for the device, and the same inputs give the same bits. Workspaces are aligned to 256
+// bytes.
+namespace tempera::kernels::cuda {
+
+// h = x + residual, y = (h - mean) * rstd * gain + bias; the mean is 0 where the norm is not
+// centred (RMSNorm). Rows are contiguous.
+template <class T>
+struct NormParams {
+  int64_t rows = 0;
+  int64_t size = 0;  // a multiple of 8 up to 16384
+  const T* x = nullptr;
+  const T* residual = nullptr;  // absent: 0
+  const float* gain = nullptr;  // absent: 1
+  const float* bias = nullptr;  // absent: 0
+  float epsilon = 0;
+  bool centred = false;
+};
+template <class T>
+struct NormOutputs {
+  T* h = nullptr;  // required with a residual; the norm reads h as it was rounded to T
+  T* y = nullptr;
+  float* mean = nullptr;  // (rows); where centred
+  float* rstd = nullptr;  // (rows); absent: not wanted
+};
+template <class T>
+void norm_forward(const NormParams<T>& params, const NormOutputs<T>& outputs, Stream stream);
+
+template <class T>
+struct NormGradients {
+  const float* mean = nullptr;
+  const float* rstd = nullptr;
+  const T* d_y = nullptr;
+  const T* d_h = nullptr;  // what reaches h past the norm; absent: 0
+  T* d_x = nullptr;        // of h, and so of x and of the residual
+  float* d_gain = nullptr;
+  float* d_bias = nullptr;
+};
+size_t norm_backward_workspace(int64_t rows, int64_t size);
+// params.x: h of the forward pass (x where there was no residual); params.residual is not read.
+template <class T>
+void norm_backward(const NormParams<T>& params, const NormGradients<T>& gradients, void* workspace,
+                   Stream stream);
+
+enum class Activation { kRelu, kSilu, kGelu, kGeluTanh };
+// y = f(x), or where gated y = f(gate) * up, a row of x being the gate's `size` columns and then
+// up's.
+template <class T>
+struct ActivationParams {
+  Activation kind = Activation::kSilu;
+  bool gated = false;
+  int64_t rows = 0;
+  int64_t size = 0;  // columns of y, a multiple of 8
+  const T* x = nullptr;
+};
+template <class T>
+void activation_forward(const ActivationParams<T>& params, T* y, Stream stream);
+template <class T>
+void activation_backward(const ActivationParams<T>& params, const T* d_y, T* d_x, Stream stream);
+
+// The cross-entropy of rows of logits against their targets, and in place of the logits its
+// gradient times factor. A row whose target is negative has loss 0 and gradient 0. The logits may
+// come in chunks of the vocabulary, the same buffer for all of them: statistics of every chunk in
+// order, then, with the logits made again, the gradient of every chunk.
+template <class T>
+struct CrossEntropyParams {
+  int64_t rows = 0;
+  int64_t classes = 0;  // of the vocabulary
+  T* logits = nullptr;  // (rows, count)
+  int64_t stride = 0;   // elements between rows
+  int64_t first = 0;    // the class of column 0
+  int64_t count = 0;    // columns
+  const int64_t* targets = nullptr;
+  float smoothing = 0;
+  float factor = 1;
+  const float* device_factor = nullptr;  // one more factor; absent: 1
+  float* loss = nullptr;                 // (rows)
+};
+// One chunk that is the whole vocabulary; gradient false: the logits stay.
+template <class T>
+void cross_entropy(const CrossEntropyParams<T>& params, bool gradient, Stream stream);
+// state: (rows, 4), written by the chunk with first == 0; the last chunk writes the losses.
+template <class T>
+void cross_entropy_statistics(const CrossEntropyParams<T>& params, float* state, Stream stream);
+template <class T>
+void cross_entropy_gradient(const CrossEntropyParams<T>& params, const float* state, Stream stream);
+// factor = 1 / max(1, targets that are not negative).
+void target_factor(int64_t rows, const int64_t* targets, float* factor, Stream stream);
+// sum = factor * the sum of values; factor absent: 1.
+void sum(int64_t count, const float* values, const float* factor, float* sum, Stream stream);
+
+// y[r] = table[ids[r]] + positions[places[r]]; 0 for a negative id.
+template <class T>
+struct EmbeddingParams {
+  int64_t rows = 0;
+  int64_t size = 0;  // a multiple of 8
+  const int64_t* ids = nullptr;
+  const T* table = nullptr;
+  const int64_t* places = nullptr;  // absent: no positions
+  const T* positions = nullptr;
+};
+template <class T>
+void embedding_forward(const EmbeddingParams<T>& params, T* y, Stream stream);
+
+// d_table[id] = the sum of d_y's rows with that id, in the order of the rows. T: of d_y, G: of
+// d_table, float or T.
+template <class T, class G>
+struct EmbeddingGradient {
+  int64_t rows = 0;
+  int64_t size = 0;
+  int64_t classes = 0;  // rows of the table, ids are below
+  const int64_t* ids = nullptr;
+  const T* d_y = nullptr;
+  G* d_table = nullptr;
+  bool add = false;  // to what d_table holds (an output matrix that shares the table)
+};
+size_t embedding_backward_workspace(int64_t rows);
+template <class T, class G>
+void embedding_backward(const EmbeddingGradient<T, G>& params, void* workspace, Stream stream);
+
+// One parameter of the model. Exactly one of the gradients is given.
+struct OptimizerTensor {
+  int64_t count = 0;
+  float* master = nullptr;
+  BFloat16* value = nullptr;  // a copy that the model reads; absent: it reads the master
+  const float* gradient = nullptr;
+  const BFloat16* gradient_bf16 = nullptr;
+  float* mean = nullptr;
+  float* square = nullptr;
+  float decay = 0;
+  float rate_factor = 1;
+};
+// A piece of one tensor, the work of a block.
+struct OptimizerChunk {
+  int64_t first = 0;
+  int64_t tensor = 0;
+};
+// Both arrays lie on the device, made once and copied there by the caller; this makes the second
+// one from the first (on the host).
+std::vector<OptimizerChunk> optimizer_chunks(std::span<const OptimizerTensor> tensors);
+struct OptimizerList {
+  const OptimizerTensor* tensors = nullptr;
+  const OptimizerChunk* chunks = nullptr;
+  int64_t chunk_count = 0;
+};
+
+// What changes from step to step lies on the device, so that a captured graph reads it anew.
+struct AdamWStep {
+  float rate = 0;
+  float beta1 = 0, beta2 = 0;
+  float epsilon = 0;
+  float correction1 = 1, correction2 = 1;  // 1 - beta^step
+};
+// factor: of clipping, absent: 1.
+void adamw(const OptimizerList& list, const AdamWStep* step, const float* factor, Stream stream);
+
+size_t gradient_norm_workspace(int64_t chunk_count);
+// result[0] = the norm of all gradients, result[1] = max_norm / norm where the norm is larger than
+// max_norm, else 1. max_norm 0: no limit.
+void gradient_norm(const OptimizerList& list, float max_norm, float* result, void* workspace,
+                   Stream stream);
+
+}  // namespace tempera::kernels::cuda

@@ -1,0 +1,256 @@
+#include "tempera/base/error.h"
+#include "tempera/kernels/cuda/error.h"
+#include "tempera/kernels/cuda/fused.h"
+#include "tempera/kernels/cuda/reduce.cuh"
+
+namespace tempera::kernels::cuda {
+namespace {
+
+// A row is held in the registers of kWarps warps, kChunks packs a lane; a block has eight warps or
+// one row's.
+constexpr int kChunks = 4;
+constexpr int64_t kColumnsPerWarp = kChunks * kWarp * kPack;
+constexpr int64_t kBackwardBlocks = 264;  // of the partial sums; a number of its own, for the bits
+
+template <int kWarps>
+struct Layout {
+  static constexpr int kThreads = kWarps < 8 ? 8 * kWarp : kWarps * kWarp;
+  static constexpr int kRows = kThreads / (kWarps * kWarp);
+
+  __device__ static int row() { return static_cast<int>(threadIdx.x) / (kWarps * kWarp); }
+  __device__ static int64_t column(int chunk) {
+    const int thread = static_cast<int>(threadIdx.x) % (kWarps * kWarp);
+    return (int64_t{chunk} * kWarps * kWarp + thread) * kPack;
+  }
+
+  // Over the row's warps. All threads of the block call it.
+  __device__ static float sum(float value) {
+    value = sum_lanes<kWarp>(value);
+    if constexpr (kWarps > 1) {
+      __shared__ float shared[kThreads / kWarp];
+      __syncthreads();
+      if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = value;
+      __syncthreads();
+      value = 0;
+#pragma unroll
+      for (int i = 0; i < kWarps; ++i) value += shared[row() * kWarps + i];
+    }
+    return value;
+  }
+};
+
+template <class T, int kWarps>
+__global__ void __launch_bounds__(Layout<kWarps>::kThreads)
+    forward_kernel(const __grid_constant__ NormParams<T> p,
+                   const __grid_constant__ NormOutputs<T> out, bool whole) {
+  using L = Layout<kWarps>;
+  const int64_t r = int64_t{blockIdx.x} * L::kRows + L::row();
+  const bool active = r < p.rows;
+  float h[kChunks][kPack] = {};
+  float total = 0;
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    const int64_t at = r * p.size + L::column(c);
+    if (!active || L::column(c) >= p.size) continue;
+    load_floats(p.x + at, whole, h[c]);
+    if (p.residual) {
+      float other[kPack];
+      load_floats(p.residual + at, whole, other);
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) h[c][i] += other[i];
+      const Pack<T> rounded = pack_of<T>(h[c]);
+      store_pack(out.h + at, rounded, whole);
+      unpack(rounded, h[c]);
+    }
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) total += h[c][i];
+  }
+  const auto n = static_cast<float>(p.size);
+  const float mean = p.centred ? L::sum(total) / n : 0;
+  float square = 0;
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c)
+    if (active && L::column(c) < p.size)
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        h[c][i] -= mean;
+        square = fmaf(h[c][i], h[c][i], square);
+      }
+  const float rstd = rsqrtf(L::sum(square) / n + p.epsilon);
+  if (!active) return;
+  if (L::column(0) == 0) {
+    if (out.mean) out.mean[r] = mean;
+    if (out.rstd) out.rstd[r] = rstd;
+  }
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    const int64_t column = L::column(c);
+    if (column >= p.size) continue;
+    float y[kPack];
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      y[i] = h[c][i] * rstd;
+      if (p.gain) y[i] *= p.gain[column + i];
+      if (p.bias) y[i] += p.bias[column + i];
+    }
+    store_pack(out.y + r * p.size + column, pack_of<T>(y), whole);
+  }
+}
+
+// Partial sums of block b: row b of (kBackwardBlocks, 2 * size), those of the gain first.
+template <class T, int kWarps>
+__global__ void __launch_bounds__(Layout<kWarps>::kThreads)
+    backward_kernel(const __grid_constant__ NormParams<T> p,
+                    const __grid_constant__ NormGradients<T> g, float* partial, bool whole) {
+  using L = Layout<kWarps>;
+  float d_gain[kChunks][kPack] = {}, d_bias[kChunks][kPack] = {};
+  const int64_t rows = ceil_div(p.rows, int64_t{L::kRows} * gridDim.x) * L::kRows;
+  const int64_t begin = int64_t{blockIdx.x} * rows, end = min(p.rows, begin + rows);
+  const auto n = static_cast<float>(p.size);
+  for (int64_t base = begin; base < end; base += L::kRows) {
+    const int64_t r = base + L::row();
+    const bool active = r < end;
+    const float mean = active && p.centred ? g.mean[r] : 0;
+    const float rstd = active ? g.rstd[r] : 0;
+    Pack<T> x[kChunks], dy[kChunks];
+    float product = 0, total = 0;
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      const int64_t at = r * p.size + L::column(c);
+      if (!active || L::column(c) >= p.size) continue;
+      x[c] = load_pack(p.x + at, whole);
+      dy[c] = load_pack(g.d_y + at, whole);
+    }
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      if (!active || L::column(c) >= p.size) continue;
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        const float normed = (to_float(x[c].at[i]) - mean) * rstd;
+        const float d = to_float(dy[c].at[i]);
+        d_gain[c][i] = fmaf(d, normed, d_gain[c][i]);
+        d_bias[c][i] += d;
+        const float scaled = p.gain ? d * p.gain[L::column(c) + i] : d;
+        product = fmaf(scaled, normed, product);
+        total += scaled;
+      }
+    }
+    product = L::sum(product) / n;
+    total = p.centred ? L::sum(total) / n : 0;
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      const int64_t at = r * p.size + L::column(c);
+      if (!active || L::column(c) >= p.size) continue;
+      float d[kPack] = {};
+      if (g.d_h) load_floats(g.d_h + at, whole, d);
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        const float normed = (to_float(x[c].at[i]) - mean) * rstd;
+        float scaled = to_float(dy[c].at[i]);
+        if (p.gain) scaled *= p.gain[L::column(c) + i];
+        d[i] = fmaf(rstd, scaled - total - normed * product, d[i]);
+      }
+      store_pack(g.d_x + at, pack_of<T>(d), whole);
+    }
+  }
+  if (!g.d_gain && !g.d_bias) return;
+  extern __shared__ float shared[];  // (kRows, size)
+  for (const bool bias : {false, true}) {
+    __syncthreads();
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c)
+      if (L::column(c) < p.size)
+#pragma unroll
+        for (int i = 0; i < kPack; ++i)
+          shared[L::row() * p.size + L::column(c) + i] = bias ? d_bias[c][i] : d_gain[c][i];
+    __syncthreads();
+    for (int64_t column = threadIdx.x; column < p.size; column += L::kThreads) {
+      float sum = 0;
+      for (int row = 0; row < L::kRows; ++row) sum += shared[row * p.size + column];
+      partial[(int64_t{blockIdx.x} * 2 + bias) * p.size + column] = sum;
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kWarp* kColumnReducers)
+    reduce_kernel(const float* partial, int64_t blocks, int64_t size, float* d_gain,
+                  float* d_bias) {
+  const bool bias = blockIdx.y == 1;
+  float* const out = bias ? d_bias : d_gain;
+  if (out) sum_columns(partial + (bias ? size : 0), blocks, 2 * size, size, out);
+}
+
+template <class T>
+void check_norm(const NormParams<T>& p) {
+  TEMPERA_CHECK(p.size >= 8 && p.size % 8 == 0 && p.size <= 16 * kColumnsPerWarp,
+                "norm of rows of ", p.size, " columns: a multiple of 8 up to ",
+                16 * kColumnsPerWarp, " expected");
+  TEMPERA_CHECK(p.rows >= 0, "norm of ", p.rows, " rows");
+}
+
+template <class Kernel>
+void with_warps(int64_t size, Kernel kernel) {
+  if (size <= kColumnsPerWarp) return kernel.template operator()<1>();
+  if (size <= 2 * kColumnsPerWarp) return kernel.template operator()<2>();
+  if (size <= 4 * kColumnsPerWarp) return kernel.template operator()<4>();
+  return kernel.template operator()<16>();
+}
+
+}  // namespace
+
+template <class T>
+void norm_forward(const NormParams<T>& params, const NormOutputs<T>& outputs, Stream stream) {
+  check_norm(params);
+  TEMPERA_CHECK(!params.residual || outputs.h, "norm: a residual is given, and nowhere to put h");
+  if (params.rows == 0) return;
+  const bool whole = aligned(params.x, params.size) && aligned(params.residual, 0) &&
+                     aligned(outputs.h, 0) && aligned(outputs.y, 0);
+  with_warps(params.size, [&]<int kWarps>() {
+    using L = Layout<kWarps>;
+    forward_kernel<T, kWarps>
+        <<<static_cast<unsigned>(ceil_div(params.rows, L::kRows)), L::kThreads, 0, stream>>>(
+            params, outputs, whole);
+  });
+  check_launch("norm_forward");
+}
+
+size_t norm_backward_workspace(int64_t rows, int64_t size) {
+  return rows == 0 ? 0 : sizeof(float) * static_cast<size_t>(kBackwardBlocks * 2 * size);
+}
+
+template <class T>
+void norm_backward(const NormParams<T>& params, const NormGradients<T>& gradients, void* workspace,
+                   Stream stream) {
+  check_norm(params);
+  TEMPERA_CHECK(!params.centred || gradients.mean, "norm: a centred one, and no mean");
+  const bool whole = aligned(params.x, params.size) && aligned(gradients.d_y, 0) &&
+                     aligned(gradients.d_h, 0) && aligned(gradients.d_x, 0);
+  auto* partial = static_cast<float*>(workspace);
+  int64_t blocks = 0;
+  if (params.rows > 0)
+    with_warps(params.size, [&]<int kWarps>() {
+      using L = Layout<kWarps>;
+      blocks = std::min(kBackwardBlocks, ceil_div(params.rows, L::kRows));
+      const size_t shared = sizeof(float) * static_cast<size_t>(L::kRows * params.size);
+      if (shared > 48 * 1024)
+        cudaFuncSetAttribute(backward_kernel<T, kWarps>,
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+      backward_kernel<T, kWarps><<<static_cast<unsigned>(blocks), L::kThreads, shared, stream>>>(
+          params, gradients, partial, whole);
+    });
+  if (gradients.d_gain || gradients.d_bias)
+    reduce_kernel<<<dim3(static_cast<unsigned>(ceil_div(params.size, kWarp)), 2),
+                    dim3(kWarp, kColumnReducers), 0, stream>>>(partial, blocks, params.size,
+                                                               gradients.d_gain, gradients.d_bias);
+  check_launch("norm_backward");
+}
+
+#define TEMPERA_INSTANTIATE(T)                                                     \
+  template void norm_forward(const NormParams<T>&, const NormOutputs<T>&, Stream); \
+  template void norm_backward(const NormParams<T>&, const NormGradients<T>&, void*, Stream);
+
+TEMPERA_INSTANTIATE(float)
+TEMPERA_INSTANTIATE(BFloat16)
+#undef TEMPERA_INSTANTIATE
+
+}  // namespace tempera::kernels::cuda
