@@ -13,6 +13,7 @@
 #include "tempera/cli/verb.h"
 #include "tempera/config/common.h"
 #include "tempera/eval/report.h"
+#include "tempera/eval/text_task.h"
 #include "tempera/io/json.h"
 #include "tempera/train/data_source.h"
 
@@ -27,6 +28,7 @@ constexpr uint64_t kLargestState = 64U << 20;
 struct Settings {
   std::string model;
   train::DataOptions data;
+  eval::TextTaskOptions text_task;
   std::vector<int64_t> sizes;
   int64_t window = 0, stride = 0, max_tokens = 0, rows = 0;
   std::optional<std::string> out;
@@ -35,7 +37,8 @@ struct Settings {
 
   void declare(config::Options& options) {
     options.positional("model", model, "a run's folder or a checkpoint");
-    data.declare_sources(options);
+    data.declare_sources(options, eval::text_task_names());
+    text_task.declare(options);
     options.option("sizes", sizes, config::range(1, 1 << 24),
                    "sizes of a built-in task, instead of those it was given");
     options.option("window", window, config::range(0, 1 << 30),
@@ -51,11 +54,7 @@ struct Settings {
   }
 };
 
-struct Result {
-  ordered_json document;
-  std::string text;
-  plot::Figure figure;
-};
+using Result = eval::TextTaskResult;
 
 // The data that the model was trained on, by its checkpoint.
 train::DataOptions own_data(const OpenModel& opened) {
@@ -143,6 +142,28 @@ Result eval_own_text(const OpenModel& opened, const train::DataOptions& data,
   return result;
 }
 
+Result eval_text_task(const OpenModel& opened, const Settings& settings) {
+  auto options = settings.text_task;
+  options.hay = settings.data.text;
+  std::optional<Progress> progress;
+  auto result = eval::run_text_task(*settings.data.task, *opened.model, tokenizer_of(opened),
+                                    options, [&](int64_t done, int64_t all) {
+                                      if (!progress) progress.emplace("eval", all, "requests");
+                                      progress->update(done);
+                                    });
+  if (progress) progress->finish();
+  return result;
+}
+
+// A name that both a generator and a text task have means the text where the model reads text.
+bool asks_text_task(const OpenModel& opened, const Settings& settings) {
+  const auto& task = settings.data.task;
+  if (!task || !eval::is_text_task(*task)) return false;
+  const bool generated = std::ranges::any_of(
+      data::generators(), [&](const auto& entry) { return entry.name == *task; });
+  return opened.tokenizer || !generated;
+}
+
 void save(const Result& result, const fs::path& folder) {
   fs::create_directories(folder);
   write_file(folder / "eval.json", result.document.dump(2) + "\n");
@@ -151,17 +172,19 @@ void save(const Result& result, const fs::path& folder) {
 }
 
 void run(const Settings& settings) {
-  if (settings.data.task && !settings.data.text.empty())
-    throw UsageError("both --text and --task given; give one of them");
   if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
   const OpenModel opened = open_model(settings.model);
+  const bool text_task = asks_text_task(opened, settings);
+  if (settings.data.task && !settings.data.text.empty() && !text_task)
+    throw UsageError("both --text and --task given; give one of them");
   const bool given = settings.data.task || !settings.data.text.empty();
   const auto data = given ? settings.data : own_data(opened);
-  if (!data.task && !settings.sizes.empty())
-    throw UsageError("--sizes are those of a built-in task; for text, give --window");
-  Result result = data.task ? eval_task(*opened.model, data, settings)
-                  : given   ? eval_files(opened, data, settings)
-                            : eval_own_text(opened, data, settings);
+  if ((!data.task || text_task) && !settings.sizes.empty())
+    throw UsageError("--sizes are those of a built-in task; for text, give --window or --lengths");
+  Result result = text_task   ? eval_text_task(opened, settings)
+                  : data.task ? eval_task(*opened.model, data, settings)
+                  : given     ? eval_files(opened, data, settings)
+                              : eval_own_text(opened, data, settings);
   result.document["model"] = opened.path.string();
   if (settings.out) save(result, *settings.out);
   std::cout << (settings.json ? result.document.dump(2) + "\n" : result.text);

@@ -24,9 +24,10 @@ std::optional<fs::path> folder_with_tokenizer(const std::vector<fs::path>& shard
 
 struct TaskGroup {
   DataOptions& data;
+  std::vector<std::string> names;  // beside those of the generators
   void declare(config::Options& options) {
-    std::vector<std::string> names;
-    for (const auto& entry : data::generators()) names.push_back(entry.name);
+    for (const auto& entry : data::generators())
+      if (std::ranges::count(names, entry.name) == 0) names.push_back(entry.name);
     options.option("name", data.task, config::choices(names), "a built-in task instead of files",
                    {.alias = "task"});
   }
@@ -40,13 +41,15 @@ void DataOptions::declare(config::Options& options) {
   declare_sources(options);
 }
 
-void DataOptions::declare_sources(config::Options& options) {
+void DataOptions::declare_sources(config::Options& options,
+                                  const std::vector<std::string>& more_tasks) {
   options.option("text", text, "text and jsonl files, token shards, or folders of shards");
-  TaskGroup group{*this};
+  TaskGroup group{*this, more_tasks};
   options.group("task", group);
-  if (task) options.declared("task", data::find_generator(*task).options, task_options);
   for (const auto& entry : data::generators())
-    if (entry.name != task)
+    if (entry.name == task)
+      options.declared("task", entry.options, task_options);
+    else
       options.elsewhere("task", entry.options, "only with --task " + entry.name);
 }
 

@@ -23,8 +23,8 @@ struct DataOptions {
   double held_out = 0.05;
 
   void declare(config::Options& options);
-  // The same without what concerns training alone.
-  void declare_sources(config::Options& options);
+  // The same without what concerns training alone; more_tasks: names beside the built-in tasks'.
+  void declare_sources(config::Options& options, const std::vector<std::string>& more_tasks = {});
   // Throws UsageError unless exactly one kind of data is given.
   void validate() const;
   // Whether some of the text is not in token shards yet.
