@@ -1,5 +1,6 @@
 """Our tokenizers against the reference implementations, the packages tokenizers and sentencepiece."""
 
+import functools
 import json
 import os
 import pathlib
@@ -39,6 +40,7 @@ FRAGMENTS = ["<s>", "</s>", "<|endoftext|>", "<unk>", "[CLS]", "[MASK]", "<|im_s
              "world", "a", "  b", "<extra_id_3>", " " * 16, "don't", "I'LL"]
 
 
+@functools.lru_cache(maxsize=8)
 def odd_texts(count, seed=5):
     generator = random.Random(seed)
     texts = [""]
@@ -71,6 +73,7 @@ def expect_equal(found, wanted, texts):
     assert not wrong, f"{len(wrong)} of {len(texts)}; {texts[wrong[0]]!r}: {found[wrong[0]]} and not {wanted[wrong[0]]}"
 
 
+@functools.lru_cache(maxsize=8)
 def reference(path):
     if path.suffix == ".txt":
         made = tokenizers.BertWordPieceTokenizer(str(path), lowercase="uncased" in path.name)._tokenizer
@@ -94,13 +97,14 @@ def data(name):
     return path
 
 
+@functools.lru_cache(maxsize=4)
 def books(megabytes):
     with open(data("text/books.train.txt"), encoding="utf-8") as file:
         return [part for part in file.read(int(megabytes * 1e6)).split("\n\n") if part]
 
 
+@pytest.mark.parametrize("special", [False, True])  # the inner one: what was read for a name is there for the next test
 @pytest.mark.parametrize("name", REAL)
-@pytest.mark.parametrize("special", [False, True])
 def test_real_tokenizers(name, special, tmp_path):
     path = data("tokenizers/" + name)
     oracle = reference(path)
@@ -308,7 +312,7 @@ def random_bpe(seed, **options):
             "vocab": {piece: i for i, piece in enumerate(pieces)}, "merges": merges, **options}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(4 if LONG else 1))
 @pytest.mark.parametrize("options", [{}, {"fuse_unk": True}, {"byte_fallback": True}, {"ignore_merges": True},
                                      {"unk_token": None}, {"continuing_subword_prefix": "##"},
                                      {"end_of_word_suffix": "</w>"}])
@@ -322,7 +326,7 @@ def test_bpe(seed, options, tmp_path):
         compare(description, texts, tmp_path)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(4 if LONG else 1))
 @pytest.mark.parametrize("byte_fallback", [False, True])
 def test_unigram(seed, byte_fallback, tmp_path):
     generator = random.Random(seed)
