@@ -144,7 +144,7 @@ Result eval_own_text(const OpenModel& opened, const train::DataOptions& data,
 
 Result eval_text_task(const OpenModel& opened, const Settings& settings) {
   auto options = settings.text_task;
-  options.hay = settings.data.text;
+  options.task.hay = settings.data.text;
   std::optional<Progress> progress;
   auto result = eval::run_text_task(*settings.data.task, *opened.model, tokenizer_of(opened),
                                     options, [&](int64_t done, int64_t all) {

@@ -34,10 +34,10 @@ double quantile(std::span<const double> sorted, double share) {
 
 }  // namespace
 
-Estimate bootstrap(std::span<const double> examples, const Statistic& statistic, uint64_t seed,
+Estimate bootstrap(std::span<const double> examples, const Statistic& statistic, int64_t seed,
                    int resamples) {
   TEMPERA_CHECK(!examples.empty(), "no example to measure");
-  const uint64_t stream = data::derive_seed(seed, "bootstrap");
+  const uint64_t stream = data::derive_seed(static_cast<uint64_t>(seed), "bootstrap");
   std::vector<double> drawn(examples.size()), values;
   for (int i = 0; i < resamples; ++i) {
     data::RandomStream random(stream, static_cast<uint64_t>(i));
@@ -52,7 +52,7 @@ Estimate bootstrap(std::span<const double> examples, const Statistic& statistic,
           .high = quantile(values, 1 - kOutside)};
 }
 
-Estimate bootstrap_mean(std::span<const double> examples, uint64_t seed) {
+Estimate bootstrap_mean(std::span<const double> examples, int64_t seed) {
   Estimate estimate = bootstrap(examples, mean, seed);
   estimate.standard_error = deviation(examples) / std::sqrt(static_cast<double>(examples.size()));
   return estimate;

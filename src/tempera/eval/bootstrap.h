@@ -15,11 +15,11 @@ struct Estimate {
 // What the value would have been with other examples of the same kind: it is computed again for
 // resamples of the examples, drawn with replacement. The same seed gives the same interval.
 using Statistic = std::function<double(std::span<const double>)>;
-Estimate bootstrap(std::span<const double> examples, const Statistic& statistic, uint64_t seed = 0,
+Estimate bootstrap(std::span<const double> examples, const Statistic& statistic, int64_t seed = 0,
                    int resamples = 1000);
 
 // Of the mean, whose standard error needs no resamples: the examples' deviation (over n - 1) over
 // sqrt(n).
-Estimate bootstrap_mean(std::span<const double> examples, uint64_t seed = 0);
+Estimate bootstrap_mean(std::span<const double> examples, int64_t seed = 0);
 
 }  // namespace tempera::eval

@@ -26,7 +26,7 @@ Metric& add_metric(ChoiceScores& scores, const char* name) {
   return scores.metrics.emplace_back(Metric{.name = name, .examples = {}, .estimate = {}});
 }
 
-void add_guess(ChoiceScores& scores, uint64_t seed) {
+void add_guess(ChoiceScores& scores, int64_t seed) {
   Metric& accuracy = add_metric(scores, "acc");
   for (const auto& answer : scores.answers) accuracy.examples.push_back(answer[0].greedy ? 1 : 0);
   accuracy.estimate = bootstrap_mean(accuracy.examples, seed);
@@ -42,7 +42,7 @@ void add_guess(ChoiceScores& scores, uint64_t seed) {
   perplexity.higher_is_better = false;
 }
 
-void add_accuracy(ChoiceScores& scores, const char* name, bool norm, uint64_t seed) {
+void add_accuracy(ChoiceScores& scores, const char* name, bool norm, int64_t seed) {
   Metric& metric = add_metric(scores, name);
   for (size_t i = 0; i < scores.examples.size(); ++i) {
     const auto& example = scores.examples[i];
@@ -86,7 +86,7 @@ std::vector<Request> requests_of(std::span<const ChoiceExample> examples,
 }
 
 ChoiceScores summarize(const ChoiceTask& task, std::vector<ChoiceExample> examples,
-                       std::span<const Likelihood> likelihoods, uint64_t seed) {
+                       std::span<const Likelihood> likelihoods, int64_t seed) {
   ChoiceScores scores{
       .task = task.name, .examples = std::move(examples), .answers = {}, .metrics = {}};
   for (const auto& example : scores.examples) {

@@ -34,7 +34,7 @@ std::vector<Request> requests_of(std::span<const ChoiceExample> examples,
                                  const text::Tokenizer& tokenizer);
 // The metrics of the requests' likelihoods.
 ChoiceScores summarize(const ChoiceTask& task, std::vector<ChoiceExample> examples,
-                       std::span<const Likelihood> likelihoods, uint64_t seed = 0);
+                       std::span<const Likelihood> likelihoods, int64_t seed = 0);
 
 // lm-eval's layout, with the intervals beside; samples: every example's texts and scores too.
 nlohmann::ordered_json to_json(const ChoiceScores& scores, bool samples);

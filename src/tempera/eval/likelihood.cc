@@ -17,10 +17,10 @@ constexpr int64_t kRowsPerPass = 4096;
 constexpr int64_t kCachedRowsPerPass = 8192;
 // Rows whose logits are held at once.
 constexpr int64_t kRowsOfLogits = 512;
+// With so many rows a pass is efficient, and ends before much shorter rows that would be filled up.
+constexpr int64_t kEnoughRows = 384;
 // A shorter common beginning is not worth a cache.
 constexpr int64_t kShortestPrefix = 4;
-// Groups whose longest ends fall into one step of this size are told apart by their beginnings.
-constexpr int64_t kSuffixStep = 8;
 
 // What the model reads of a request: all tokens but the last; its last `scored` rows predict.
 struct Input {
@@ -36,12 +36,6 @@ struct Input {
 struct Group {
   std::vector<Input> inputs;
   int64_t prefix = 0;
-
-  int64_t longest_suffix() const {
-    int64_t longest = 0;
-    for (const auto& input : inputs) longest = std::max(longest, input.length() - prefix);
-    return longest;
-  }
 };
 
 void check_request(const Request& request, int64_t vocabulary) {
@@ -92,14 +86,43 @@ bool can_share(nn::Model& model) {
                              [](const Method* method) { return method->cacheable(); });
 }
 
-// Tokens [from, length) of each input, beside each other.
-torch::Tensor tokens_behind(std::span<const Input* const> inputs, std::span<const int64_t> from,
-                            int64_t width) {
-  auto tokens = torch::zeros({static_cast<int64_t>(inputs.size()), width}, torch::kInt64);
+// An input's tokens from `from` on; those before are in sequence `sequence` of a cache.
+struct Suffix {
+  const Input* input;
+  int64_t from = 0;
+  int64_t sequence = 0;
+
+  int64_t length() const { return input->length() - from; }
+};
+
+// Calls pass(items) with runs of items, sorted from long to short, that are filled up to the
+// longest of them: as many as keep (extra + longest) * items within the bound, at least one.
+template <class Item, class Length, class Pass>
+void in_batches(std::span<const Item> items, int64_t extra, int64_t bound, Length length,
+                Pass pass) {
+  while (!items.empty()) {
+    const int64_t longest = length(items.front());
+    size_t count = 1;
+    for (; count < items.size(); ++count) {
+      const auto rows = static_cast<int64_t>(count + 1) * (extra + longest);
+      const bool much_shorter = 5 * length(items[count]) < 4 * longest;
+      const bool enough = static_cast<int64_t>(count) * longest >= kEnoughRows;
+      if (rows > bound || (enough && much_shorter)) break;
+    }
+    pass(items.first(count));
+    items = items.subspan(count);
+  }
+}
+
+// Beside each other; shorter ones are filled up behind, where nothing looks.
+torch::Tensor tokens_of(std::span<const Suffix> suffixes) {
+  const int64_t width = suffixes.front().length();  // the longest
+  auto tokens = torch::zeros({static_cast<int64_t>(suffixes.size()), width}, torch::kInt64);
   auto rows = tokens.accessor<int64_t, 2>();
-  for (size_t r = 0; r < inputs.size(); ++r)
-    for (int64_t t = from[r]; t < inputs[r]->length(); ++t)
-      rows[static_cast<int64_t>(r)][t - from[r]] = inputs[r]->tokens[static_cast<size_t>(t)];
+  for (size_t r = 0; r < suffixes.size(); ++r)
+    for (int64_t t = 0; t < suffixes[r].length(); ++t)
+      rows[static_cast<int64_t>(r)][t] =
+          suffixes[r].input->tokens[static_cast<size_t>(suffixes[r].from + t)];
   return tokens;
 }
 
@@ -111,66 +134,61 @@ class Scorer {
         device_(model.output_weight().device()),
         results_(requests, Likelihood{.log_probability = 0, .greedy = true}) {}
 
-  // One pass over whole inputs; shorter ones are filled up behind, where nothing looks.
-  void score_whole(std::span<const Input* const> inputs) {
-    int64_t longest = 0;
-    std::vector<int64_t> lengths;
-    for (const Input* input : inputs) {
-      lengths.push_back(input->length());
-      longest = std::max(longest, input->length());
-    }
-    const std::vector<int64_t> from(inputs.size(), 0);
+  // Whole inputs, from long to short.
+  void score_whole(std::span<const Suffix> inputs) {
     nn::Batch batch;
-    batch.tokens = tokens_behind(inputs, from, longest).to(device_);
-    if (std::ranges::any_of(lengths, [&](int64_t length) { return length < longest; }))
+    batch.tokens = tokens_of(inputs).to(device_);
+    std::vector<int64_t> lengths;
+    for (const auto& input : inputs) lengths.push_back(input.length());
+    if (lengths.back() < lengths.front())
       batch.key_end = torch::tensor(lengths, torch::kInt64).to(device_);
-    take(model_.hidden(batch), inputs, from);
+    take(model_.hidden(batch), inputs);
   }
 
-  // The beginnings, padded in front, go into a cache; the ends continue copies of it.
+  // The beginnings, from long to short, go into a cache, padded in front; the ends continue copies
+  // of it.
   void score_shared(std::span<const Group* const> groups) {
-    int64_t longest = 0, longest_suffix = 0;
-    for (const Group* group : groups) {
-      longest = std::max(longest, group->prefix);
-      longest_suffix = std::max(longest_suffix, group->longest_suffix());
-    }
+    const int64_t longest = groups.front()->prefix;
     const auto count = static_cast<int64_t>(groups.size());
     auto tokens = torch::zeros({count, longest}, torch::kInt64);
     auto start = torch::zeros({count}, torch::kInt64);
-    std::vector<const Input*> inputs;
-    std::vector<int64_t> from, sequences;
+    auto rows = tokens.accessor<int64_t, 2>();
+    std::vector<Suffix> suffixes;
     for (int64_t g = 0; g < count; ++g) {
       const Group& group = *groups[static_cast<size_t>(g)];
-      start[g] = longest - group.prefix;
+      const int64_t padding = longest - group.prefix;
+      start[g] = padding;
       for (int64_t t = 0; t < group.prefix; ++t)
-        tokens[g][longest - group.prefix + t] = group.inputs[0].tokens[static_cast<size_t>(t)];
-      for (const auto& input : group.inputs) {
-        inputs.push_back(&input);
-        from.push_back(group.prefix);
-        sequences.push_back(g);
-      }
+        rows[g][padding + t] = group.inputs[0].tokens[static_cast<size_t>(t)];
+      for (const auto& input : group.inputs) suffixes.push_back({&input, group.prefix, g});
     }
-    const bool padded = start.any().item<bool>();
-    auto cache = model_.make_cache(count, longest + longest_suffix,
+    std::ranges::stable_sort(suffixes, std::greater<>(), &Suffix::length);
+    const bool padded = groups.back()->prefix < longest;
+    auto cache = model_.make_cache(count, longest + suffixes.front().length(),
                                    padded ? start.to(device_) : torch::Tensor());
     model_.extend(tokens.to(device_), cache);
-    cache = cache.select(sequences);
-    take(model_.extend(tokens_behind(inputs, from, longest_suffix).to(device_), cache), inputs,
-         from);
+    in_batches(
+        std::span<const Suffix>(suffixes), longest, kCachedRowsPerPass,
+        [](const Suffix& suffix) { return suffix.length(); },
+        [&](std::span<const Suffix> some) {
+          std::vector<int64_t> sequences;
+          for (const auto& suffix : some) sequences.push_back(suffix.sequence);
+          auto copy = cache.select(sequences);
+          take(model_.extend(tokens_of(some).to(device_), copy), some);
+        });
   }
 
   std::vector<Likelihood> results() && { return std::move(results_); }
 
  private:
-  // hidden: (inputs, rows, width), whose row t stands for the token from + t.
-  void take(const torch::Tensor& hidden, std::span<const Input* const> inputs,
-            std::span<const int64_t> from) {
+  // hidden: (suffixes, rows, width).
+  void take(const torch::Tensor& hidden, std::span<const Suffix> suffixes) {
     std::vector<int64_t> rows, targets;
     std::vector<size_t> requests;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const Input& input = *inputs[i];
+    for (size_t i = 0; i < suffixes.size(); ++i) {
+      const Input& input = *suffixes[i].input;
       const int64_t first =
-          static_cast<int64_t>(i) * hidden.size(1) + input.length() - input.scored() - from[i];
+          static_cast<int64_t>(i) * hidden.size(1) + suffixes[i].length() - input.scored();
       for (int64_t s = 0; s < input.scored(); ++s) {
         rows.push_back(first + s);
         targets.push_back(input.targets[static_cast<size_t>(s)]);
@@ -185,7 +203,7 @@ class Scorer {
       add(picked.slice(0, begin, end), wanted.slice(0, begin, end),
           std::span(requests).subspan(static_cast<size_t>(begin)));
     }
-    done_ += static_cast<int64_t>(inputs.size());
+    done_ += static_cast<int64_t>(suffixes.size());
     if (options_.report) options_.report(done_);
   }
 
@@ -211,44 +229,19 @@ class Scorer {
   int64_t done_ = 0;
 };
 
-// Calls pass(items) with runs of items whose cost, with each as large as the largest, stays within
-// the bound; at least one item at a time.
-template <class Item, class Cost, class Pass>
-void in_batches(const std::vector<const Item*>& items, int64_t bound, Cost cost, Pass pass) {
-  for (size_t first = 0; first < items.size();) {
-    size_t last = first;
-    int64_t largest = 0, members = 0;
-    while (last < items.size()) {
-      const auto [size, count] = cost(*items[last]);
-      largest = std::max(largest, size);
-      members += count;
-      if (last > first && largest * members > bound) break;
-      ++last;
-    }
-    pass(std::span(items).subspan(first, last - first));
-    first = last;
-  }
-}
-
-void score_apart(Scorer& scorer, std::vector<const Input*> inputs) {
-  std::ranges::stable_sort(inputs, std::greater<>(), &Input::length);
+void score_apart(Scorer& scorer, std::vector<Suffix> inputs) {
+  std::ranges::stable_sort(inputs, std::greater<>(), &Suffix::length);
   in_batches(
-      inputs, kRowsPerPass,
-      [](const Input& input) { return std::pair(input.length(), int64_t{1}); },
-      [&](std::span<const Input* const> some) { scorer.score_whole(some); });
+      std::span<const Suffix>(inputs), 0, kRowsPerPass,
+      [](const Suffix& input) { return input.length(); },
+      [&](std::span<const Suffix> some) { scorer.score_whole(some); });
 }
 
 void score_together(Scorer& scorer, std::vector<const Group*> groups) {
-  // The ends are filled up once for each member, the beginnings once for each group: ends first.
-  std::ranges::stable_sort(groups, std::greater<>(), [](const Group* group) {
-    return std::pair((group->longest_suffix() + kSuffixStep - 1) / kSuffixStep, group->prefix);
-  });
+  std::ranges::stable_sort(groups, std::greater<>(), &Group::prefix);
   in_batches(
-      groups, kCachedRowsPerPass,
-      [](const Group& group) {
-        return std::pair(group.prefix + group.longest_suffix(),
-                         static_cast<int64_t>(group.inputs.size()));
-      },
+      std::span<const Group* const>(groups), 0, kRowsPerPass,
+      [](const Group* group) { return group->prefix; },
       [&](std::span<const Group* const> some) { scorer.score_shared(some); });
 }
 
@@ -268,14 +261,14 @@ std::vector<Likelihood> score_requests(nn::Model& model, std::span<const Request
                            : options.max_length;
   const auto groups = groups_of(requests, most);
   const bool share = can_share(model);
-  std::vector<const Input*> apart;
+  std::vector<Suffix> apart;
   std::vector<const Group*> together;
   for (const auto& group : groups) {
     if (share && group.prefix >= kShortestPrefix) {
       together.push_back(&group);
       continue;
     }
-    for (const auto& input : group.inputs) apart.push_back(&input);
+    for (const auto& input : group.inputs) apart.push_back({&input});
   }
   Scorer scorer(model, requests.size(), options);
   score_together(scorer, std::move(together));

@@ -20,7 +20,7 @@ struct PasskeyOptions {
   std::vector<double> depths = {0, 0.25, 0.5, 0.75, 1};  // 0: the begin of the text
   int64_t cases = 4;                                     // for each length and depth
   int64_t digits = 5;
-  uint64_t seed = 0;
+  int64_t seed = 0;
 
   int64_t all_cases() const { return cases * static_cast<int64_t>(lengths.size() * depths.size()); }
 };

@@ -47,7 +47,7 @@ class CopyingModel final : public nn::Model {
   std::vector<Method*> methods() override { return {}; }
 
  private:
-  static constexpr int64_t kContext = 6;
+  static constexpr int64_t kContext = 12;
 
   static nn::ModelConfig config_of_bytes() {
     nn::ModelConfig config;

@@ -7,7 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tempera/config/common.h"
+#include "tempera/config/options.h"
+#include "tempera/eval/long_task.h"
 #include "tempera/nn/model.h"
 #include "tempera/plot/chart.h"
 #include "tempera/text/tokenizer.h"
@@ -17,14 +18,9 @@
 namespace tempera::eval {
 
 struct TextTaskOptions {
-  std::vector<std::string> hay = {};  // long tasks: text to hide things in; none: built-in
-  std::string file = {};              // jsonl with the task's examples
-  int64_t limit = 0;                  // of the examples; 0: all
-  std::vector<int64_t> lengths = {512, 1024, 2048};   // long tasks: tokens
-  std::vector<double> depths = {0, 25, 50, 75, 100};  // long tasks: % of the text
-  int64_t cases = 4;                                  // long tasks: for each length and depth
-  int64_t seed = 0;
-  bool samples = false;
+  int64_t limit = 0;     // examples of a file, at most; 0: all
+  bool samples = false;  // every example's texts and scores in the result
+  LongTaskOptions task;  // of the long tasks; its file is that of questions with choices too
 
   // All but the hay, which a verb gets from its option for text.
   void declare(config::Options& options);
