@@ -28,6 +28,7 @@ ALLOWED = {
     "eval": JOB | {"data"},
     "train": JOB | {"data", "eval"},
     "generate": JOB,
+    "adapt": JOB | {"data", "eval", "train"},
     "study": JOB | {"data", "eval", "train"},
     "bench": JOB | {"data", "train", "generate"},
     "lens": JOB | {"generate"},

@@ -20,6 +20,8 @@
 #define TEMPERA_VERBS(X) \
   X(compare)             \
   X(train)               \
+  X(finetune)            \
+  X(calibrate)           \
   X(eval)                \
   X(generate) X(chat) X(info) X(data) X(tokenize) X(methods) X(export) X(bench) X(completion)
 

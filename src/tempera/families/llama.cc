@@ -47,9 +47,12 @@ void common_fields(Fields& f, ModelConfig& c, double eps) {
 
 void silu_field(Fields& f) { f.fixed("hidden_act", "silu"); }
 
-void head_size_field(Fields& f, ModelConfig& c) {
-  if (f.reading() || c.head_size > 0) f.integer("head_dim", c.head_size, 0);
-  if (f.reading() && c.heads > 0 && c.head_size * c.heads == c.width) c.head_size = 0;
+// absent: what the family takes where the field is missing; 0: the width divided by the heads. The
+// field is written wherever that would be another size.
+void head_size_field(Fields& f, ModelConfig& c, int64_t absent = 0) {
+  int64_t size = f.reading() ? 0 : c.size_of_head();
+  if (f.reading() || c.head_size > 0 || absent > 0) f.integer("head_dim", size, absent);
+  if (f.reading()) c.head_size = c.heads > 0 && size * c.heads == c.width ? 0 : size;
 }
 
 // One switch for the biases of all four projections.
@@ -106,14 +109,16 @@ void qwen2_shape(ModelConfig& c) {
   c.attention_bias = AttentionBias::kInputs;
 }
 
-void qwen2_fields(Fields& f, ModelConfig& c) {
+void qwen_fields(Fields& f, ModelConfig& c, int64_t head_size) {
   shape_fields(f, c);
   silu_field(f);
   common_fields(f, c, 1e-6);
-  head_size_field(f, c);
+  head_size_field(f, c, head_size);
   rope_fields(f, c);
   qwen_window_fields(f, c);
 }
+
+void qwen2_fields(Fields& f, ModelConfig& c) { qwen_fields(f, c, 0); }
 
 void qwen3_shape(ModelConfig& c) {
   llama_shape(c);
@@ -121,7 +126,7 @@ void qwen3_shape(ModelConfig& c) {
 }
 
 void qwen3_fields(Fields& f, ModelConfig& c) {
-  qwen2_fields(f, c);
+  qwen_fields(f, c, 128);
   all_biases_field(f, c);
 }
 
@@ -153,7 +158,7 @@ void gemma2_fields(Fields& f, ModelConfig& c) {
   f.ignore({"hidden_act"});  // older files name another one there, which was never used
   common_fields(f, c, 1e-6);
   if (f.reading()) f.flag("tie_word_embeddings", c.tied_embeddings, true);
-  f.integer("head_dim", c.head_size, 256);
+  head_size_field(f, c, 256);
   rope_fields(f, c);
   all_biases_field(f, c);
   auto sliding = layers(c, false);

@@ -5,12 +5,10 @@
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
 #include "tempera/families/family.h"
-#include "tempera/io/gguf.h"
 #include "tempera/models/fold.h"
 #include "tempera/models/tensor_file.h"
 #include "tempera/models/tokenizer.h"
 #include "tempera/models/weights.h"
-#include "tempera/text/gguf_to_files.h"
 
 namespace tempera::models {
 namespace {
@@ -71,13 +69,12 @@ FoldedModel without_temperature(const LoadedModel& loaded, const ExportOptions& 
   nn::Model& model = *loaded.model;
   const auto factor = common_logit_factor(model);
   if (options.as != "granite" || !factor || *factor <= 0) return fold(model);
-  FoldedModel scaled{model.config(), {}};
-  for (const auto& [name, tensor] : model.state())
-    if (!nn::is_temperature(name)) scaled.state[name] = tensor;
+  FoldedModel scaled{model.config(), merged_weights(model)};
   const double natural = 1 / std::sqrt(static_cast<double>(scaled.config.size_of_head()));
   const double scale = scaled.config.attention_scale;
   scaled.config.attention_scale = (scale > 0 ? scale : natural) * *factor;
   scaled.config.temperature = {};
+  scaled.config.lora = {};
   return scaled;
 }
 
@@ -127,25 +124,6 @@ void write_hf(const LoadedModel& loaded, const fs::path& folder, const FoldedMod
               options.shard_bytes);
 }
 
-// The tokenizer's files, as they are, or made from what a GGUF original says.
-void write_tokenizer(const LoadedModel& loaded, const fs::path& folder) {
-  if (fs::is_directory(loaded.path)) {
-    for (const char* name : kTokenizerFiles)
-      if (fs::exists(loaded.path / name)) fs::copy_file(loaded.path / name, folder / name);
-    return;
-  }
-  const io::Gguf original(loaded.path);
-  const auto& metadata = original.metadata();
-  if (metadata.find("tokenizer.ggml.model") == nullptr) return;
-  auto files = text::tokenizer_files(text::read_gguf_tokenizer(metadata));
-  files.config["model_max_length"] = loaded.model->config().context;
-  if (metadata.find("tokenizer.chat_template") != nullptr)
-    files.config["chat_template"] = metadata.get<std::string>("tokenizer.chat_template");
-  write_file(folder / "tokenizer.json", files.tokenizer_json);
-  write_file(folder / "tokenizer_config.json",
-             files.config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-}
-
 void write_own(const LoadedModel& loaded, const fs::path& folder, const ExportOptions& options) {
   write_file(folder / "config.json", model_config_json(loaded.model->config(), loaded.tokenizer));
   write_state(folder, converted(loaded.model->state(), options.dtype), options.shard_bytes);
@@ -157,9 +135,10 @@ std::string export_folder(const LoadedModel& loaded, const fs::path& folder,
                           const ExportOptions& options) {
   NewFolder made(folder);
   std::string written = "tempera";
-  if (has_temperature(*loaded.model) && !options.fold) {
+  if (needs_fold(*loaded.model) && !options.fold) {
     TEMPERA_CHECK(options.as.empty(), "--as ", options.as,
-                  ": the model has a temperature, which that format has no words for; give --fold");
+                  ": the model has a temperature or adapters, which that format has no words for; "
+                  "give --fold");
     write_own(loaded, made.part(), options);
   } else {
     const auto model = without_temperature(loaded, options);
@@ -167,7 +146,8 @@ std::string export_folder(const LoadedModel& loaded, const fs::path& folder,
     write_hf(loaded, made.part(), model, family, options);
     written = family.name;
   }
-  write_tokenizer(loaded, made.part());
+  for (const auto& [name, bytes] : stored_tokenizer(loaded).files)
+    write_file(made.part() / name, bytes);
   made.finish();
   return written;
 }

@@ -73,8 +73,8 @@ bool add_tokenizer(const LoadedModel& loaded, int64_t rows, io::GgufMetadata& me
 bool export_gguf(const LoadedModel& loaded, const fs::path& path, bool folds, io::GgmlType type) {
   TEMPERA_CHECK(!fs::exists(path), path.string(), " is there already; give --out another name");
   // Without a temperature there is nothing to fold; with one, the format has no words for it.
-  TEMPERA_CHECK(folds || !has_temperature(*loaded.model),
-                "GGUF has no words for a temperature; give --fold");
+  TEMPERA_CHECK(folds || !needs_fold(*loaded.model),
+                "GGUF has no words for a temperature or adapters; give --fold");
   const FoldedModel model = fold(*loaded.model);
   const auto& family = gguf_writer_family(model.config, loaded.family);
   auto state = file_tensors(model.config, model.state, families::gguf_rules(family));

@@ -34,10 +34,9 @@ std::optional<double> shared_value(const torch::Tensor& scale) {
 
 class Folder {
  public:
-  explicit Folder(nn::Model& model) : folded_{model.config(), {}} {
-    for (const auto& [name, tensor] : model.state())
-      if (!nn::is_temperature(name)) folded_.state[name] = tensor;
+  explicit Folder(nn::Model& model) : folded_{model.config(), merged_weights(model)} {
     folded_.config.temperature = {};
+    folded_.config.lora = {};
     const auto methods = model.methods();
     for (size_t layer = 0; layer < methods.size(); ++layer)
       fold_layer(static_cast<int64_t>(layer), constant_of(*methods[layer]));
@@ -101,10 +100,27 @@ class Folder {
 
 }  // namespace
 
-bool has_temperature(nn::Model& model) {
+bool needs_fold(nn::Model& model) {
+  if (model.config().lora.rank > 0) return true;
   return std::ranges::any_of(model.methods(), [](const Method* method) {
     return method->specs().size() != 1 || method->specs()[0].name != "softmax";
   });
+}
+
+nn::StateMap merged_weights(const nn::Model& model) {
+  const torch::NoGradGuard no_grad;
+  const nn::StateMap all = model.state();
+  nn::StateMap merged;
+  for (const auto& [name, tensor] : all)
+    if (!nn::is_added(name)) merged[name] = tensor;
+  for (const auto& [name, a] : all) {
+    if (!name.ends_with("lora_a")) continue;
+    const std::string module = name.substr(0, name.size() - std::string("lora_a").size());
+    const auto change = all.at(module + "lora_b").matmul(a) * model.config().lora.scale();
+    auto& weight = merged.at(module + "weight");
+    weight = (weight.to(torch::kFloat32) + change).to(weight.scalar_type());
+  }
+  return merged;
 }
 
 FoldedModel fold(nn::Model& model) {

@@ -12,7 +12,10 @@ struct FoldedModel {
 };
 
 // Whether any layer has another attention than plain softmax.
-bool has_temperature(nn::Model& model);
+bool needs_fold(nn::Model& model);
+
+// The weights with their low-rank adapters added to them, and without temperatures.
+nn::StateMap merged_weights(const nn::Model& model);
 
 // The model's weights with its temperatures multiplied into W_q, W_k and W_v, or into the gains of
 // its QK-norm. Throws Error, with the reason, where a temperature is not one number a head, or the

@@ -20,10 +20,15 @@ using Json = nlohmann::json;
 
 std::shared_ptr<nn::Model> empty_model(nn::ModelConfig config, const LoadOptions& options) {
   if (options.temperature) config.temperature = retrofitted(*options.temperature);
+  if (options.lora) {
+    TEMPERA_CHECK(config.lora.rank == 0,
+                  "the model has adapters already; merge them first (tempera export --fold)");
+    config.lora = *options.lora;
+  }
   auto model = nn::make_empty_model(config);
   if (options.dtype != torch::kFloat32) {
     for (const auto& parameter : model->parameter_list())
-      if (parameter.kind != nn::ParameterKind::kTemperature)
+      if (!nn::is_added(parameter.name))
         parameter.tensor.set_data(parameter.tensor.to(options.dtype));
     model->set_compute_type(options.dtype);
   }
@@ -60,6 +65,9 @@ LoadedModel load_own(const fs::path& folder, const Json& json, const LoadOptions
     for (const auto& [name, tensor] : loaded.model->state())
       if (nn::is_temperature(name)) state[name] = tensor;
   }
+  if (options.lora)
+    for (const auto& [name, tensor] : loaded.model->state())
+      if (nn::is_adapter(name)) state[name] = tensor;
   loaded.model->load_state(state);
   return loaded;
 }

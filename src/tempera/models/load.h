@@ -19,6 +19,8 @@ struct LoadOptions {
   torch::ScalarType dtype = torch::kFloat32;  // of the weights and of the rows
   // Given: the model gets this temperature, in place of the one it may have.
   std::optional<nn::TemperatureConfig> temperature = {};
+  // Given: the model gets adapters, whose values nn::initialize_adapters() sets.
+  std::optional<nn::LoraConfig> lora = {};
 };
 
 struct LoadedModel {

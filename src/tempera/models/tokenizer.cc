@@ -6,6 +6,7 @@
 #include "tempera/base/files.h"
 #include "tempera/io/gguf.h"
 #include "tempera/io/json.h"
+#include "tempera/text/gguf_to_files.h"
 #include "tempera/text/gguf_tokenizer.h"
 #include "tempera/text/load.h"
 
@@ -52,6 +53,30 @@ std::shared_ptr<const text::Tokenizer> tokenizer_of(const LoadedModel& loaded) {
   TEMPERA_CHECK(loaded.tokenizer.empty(), loaded.path.string(), ": the model reads the tokens of '",
                 loaded.tokenizer, "', and the folder has no tokenizer; copy its files there");
   return nullptr;
+}
+
+StoredTokenizer stored_tokenizer(const LoadedModel& loaded) {
+  StoredTokenizer stored;
+  if (const auto tokenizer = tokenizer_of(loaded)) stored.name = tokenizer->name();
+  constexpr const char* kGeneration = "generation_config.json";
+  if (!is_gguf(loaded)) {
+    stored.files = read_tokenizer_files(loaded.path);
+  } else {
+    const io::Gguf original(loaded.path);
+    const auto& metadata = original.metadata();
+    if (metadata.find("tokenizer.ggml.model") == nullptr) return stored;
+    auto files = text::tokenizer_files(text::read_gguf_tokenizer(metadata));
+    files.config["model_max_length"] = loaded.model->config().context;
+    if (metadata.find("tokenizer.chat_template") != nullptr)
+      files.config["chat_template"] = metadata.get<std::string>("tokenizer.chat_template");
+    stored.files["tokenizer.json"] = files.tokenizer_json;
+    stored.files["tokenizer_config.json"] =
+        files.config.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  }
+  const auto ends = end_tokens_of(loaded);
+  if (!ends.empty() && !stored.files.contains(kGeneration))
+    stored.files[kGeneration] = nlohmann::json{{"eos_token_id", ends}}.dump(2) + "\n";
+  return stored;
 }
 
 std::vector<int64_t> end_tokens_of(const LoadedModel& loaded) {

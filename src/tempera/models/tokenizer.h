@@ -42,6 +42,9 @@ inline constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
 // The contents of those that the folder has, by name.
 std::map<std::string, std::string> read_tokenizer_files(const std::filesystem::path& folder);
 
+// That of a model: its files as they are, or made from what a GGUF file says.
+StoredTokenizer stored_tokenizer(const LoadedModel& loaded);
+
 // The tokens that end an answer, as the model's files state them; there may be several.
 std::vector<int64_t> end_tokens_of(const LoadedModel& loaded);
 

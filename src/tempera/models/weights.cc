@@ -109,7 +109,7 @@ class Loader {
 
   void run() {
     for (const auto& [name, tensor] : model_.state())
-      if (!nn::is_temperature(name)) load(name, tensor);
+      if (!nn::is_added(name)) load(name, tensor);
     TEMPERA_CHECK(missing_.empty(), "the weights lack ", listed(missing_));
     // A tied model's file may hold the output matrix too.
     if (model_.config().tied_embeddings) take(rule_for(rules_, "head.weight").parts[0].name);
@@ -179,7 +179,7 @@ nn::StateMap file_tensors(const nn::ModelConfig& config, const nn::StateMap& sta
   const torch::NoGradGuard no_grad;
   nn::StateMap tensors;
   for (const auto& [name, tensor] : state) {
-    if (nn::is_temperature(name)) continue;
+    if (nn::is_added(name)) continue;
     const Rule& rule = rule_for(rules, name);
     const auto rows = part_rows(config, rule, tensor.size(0));
     int64_t first = 0;

@@ -82,7 +82,8 @@ Attention::Attention(const AttentionOptions& options, std::shared_ptr<Method> me
   const int64_t kv = shape.kv_heads * (shape.qk_size + shape.v_size);
   const auto linear = [&](const char* name, int64_t inputs, int64_t outputs,
                           AttentionBias least = AttentionBias::kInputs) {
-    return register_module(name, std::make_shared<Linear>(inputs, outputs, options.bias >= least));
+    return register_module(
+        name, std::make_shared<Linear>(inputs, outputs, options.bias >= least, options.lora));
   };
   if (shape.kind == AttentionKind::kCross) {
     q_ = linear("q", options.width, q);

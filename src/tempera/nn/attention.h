@@ -60,6 +60,7 @@ struct AttentionOptions {
   std::optional<int64_t> window = {};
   double scale = 0;  // 0: 1 / sqrt(qk_size)
   double cap = 0;    // 0: none
+  LoraConfig lora = {};
 };
 
 // Projections, temperature, QK-norm, rotary map, the attention operator and the output projection.

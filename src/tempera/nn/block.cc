@@ -20,7 +20,8 @@ Block::Block(const ModelConfig& config, std::shared_ptr<Method> method)
                                  .dropout = config.dropout_attention,
                                  .window = config.attention_window(layer_),
                                  .scale = config.attention_scale,
-                                 .cap = config.attention_cap};
+                                 .cap = config.attention_cap,
+                                 .lora = config.lora};
   attention_norm_ = register_module("attention_norm", norm());
   attention_ =
       register_module("attention", std::make_shared<Attention>(options, std::move(method)));

@@ -59,6 +59,7 @@ void declare_parts(ModelConfig& c, config::Options& options) {
                                             {"none", PositionKind::kNone}}},
                  "position coding");
   options.group("rope", c.rope);
+  options.group("lora", c.lora);
   options.option("activation", c.activation,
                  EnumChoices<Activation>{{{"swiglu", Activation::kSwiglu},
                                           {"geglu-tanh", Activation::kGegluTanh},
@@ -122,6 +123,13 @@ void require(bool condition, const Parts&... parts) {
 
 }  // namespace
 
+void LoraConfig::declare(config::Options& options) {
+  options.option("rank", rank, config::range(0, 4096),
+                 "rank of the adapters beside the matrices of attention and MLP; 0: none");
+  options.option("alpha", alpha, config::above_to(0, 1e6),
+                 "adapters are multiplied by alpha / rank");
+}
+
 void RopeConfig::declare(config::Options& options) {
   options.option("base", base, config::above_to(1, 1e12), "base of the rotary angles",
                  {.alias = "rope-base"});
@@ -150,11 +158,11 @@ void RopeConfig::declare(config::Options& options) {
                  "yarn: of cosines and sines; 0: 0.1 ln(factor) + 1");
 }
 
-void TemperatureConfig::declare(config::Options& declared) {
+void TemperatureConfig::declare(config::Options& declared, Origin origin) {
   TemperatureGroup group{*this};
   declared.group("temperature", group);
   const auto chosen = split_methods(method);
-  declared.declared("temperature", method_declarations(method, Origin::kScratch), options);
+  declared.declared("temperature", method_declarations(method, origin), options);
   for (const auto& entry : method_registry()) {
     if (std::ranges::count(chosen, entry.name) > 0) continue;
     declared.elsewhere("temperature", entry.options, "only with --temperature " + entry.name);

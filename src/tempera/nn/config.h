@@ -38,7 +38,7 @@ struct TemperatureConfig {
 
   bool operator==(const TemperatureConfig&) const = default;
   // The group `temperature`; the options of the method are its members.
-  void declare(config::Options& options);
+  void declare(config::Options& options, Origin origin = Origin::kScratch);
 };
 
 inline bool is_gated(Activation activation) {
@@ -60,6 +60,16 @@ struct RopeConfig {
   double attention_factor = 0;  // yarn: of cosines and sines; 0: 0.1 ln(factor) + 1
 
   bool operator==(const RopeConfig&) const = default;
+  void declare(config::Options& options);
+};
+
+// Low-rank adapters beside the matrices of attention and MLP (E. Hu et al., "LoRA", 2021).
+struct LoraConfig {
+  int64_t rank = 0;  // 0: none
+  double alpha = 16;
+
+  bool operator==(const LoraConfig&) const = default;
+  double scale() const { return rank > 0 ? alpha / static_cast<double>(rank) : 0; }
   void declare(config::Options& options);
 };
 
@@ -99,6 +109,7 @@ struct ModelConfig {
   double dropout_attention = 0;
   InitKind init = InitKind::kNormal;
   double init_std = 0.02;
+  LoraConfig lora = {};
   TemperatureConfig temperature = {};
 
   bool operator==(const ModelConfig&) const = default;

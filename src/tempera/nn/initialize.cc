@@ -25,7 +25,9 @@ class Initializer {
     const std::string& name = parameter.name;
     const bool gain = name.ends_with("norm.weight") || name.ends_with("_norm");
     if (parameter.kind == ParameterKind::kTemperature) return;
-    if (gain) {
+    if (parameter.kind == ParameterKind::kAdapter) {
+      fill_adapter(parameter);
+    } else if (gain) {
       torch::nn::init::ones_(parameter.tensor);
     } else if (config_.init == InitKind::kNormal) {
       fill_normal(parameter);
@@ -73,6 +75,14 @@ class Initializer {
     torch::nn::init::zeros_(parameter.tensor);
   }
 
+  // One of the two factors is 0, so that the model begins as it was.
+  void fill_adapter(const NamedParameter& parameter) const {
+    if (parameter.name.ends_with("lora_b"))
+      torch::nn::init::zeros_(parameter.tensor);
+    else
+      draw_uniform(parameter, parameter.tensor.size(1));
+  }
+
   void draw_normal(const NamedParameter& parameter, double deviation) const {
     auto values = torch::empty(parameter.tensor.sizes(), torch::kFloat32);
     parameter.tensor.copy_(values.normal_(0, deviation, generator(parameter)));
@@ -99,6 +109,13 @@ void initialize(Model& model, uint64_t seed) {
   const torch::NoGradGuard no_grad;
   const Initializer initializer(model, seed);
   for (const auto& parameter : model.parameter_list()) initializer.fill(parameter);
+}
+
+void initialize_adapters(Model& model, uint64_t seed) {
+  const torch::NoGradGuard no_grad;
+  const Initializer initializer(model, seed);
+  for (const auto& parameter : model.parameter_list())
+    if (parameter.kind == ParameterKind::kAdapter) initializer.fill(parameter);
 }
 
 }  // namespace tempera::nn

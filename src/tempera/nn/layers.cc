@@ -7,13 +7,19 @@
 
 namespace tempera::nn {
 
-Linear::Linear(int64_t inputs, int64_t outputs, bool bias) {
+Linear::Linear(int64_t inputs, int64_t outputs, bool bias, const LoraConfig& lora)
+    : lora_scale_(lora.scale()) {
   weight_ = register_parameter("weight", torch::empty({outputs, inputs}));
   if (bias) bias_ = register_parameter("bias", torch::empty({outputs}));
+  if (lora.rank == 0) return;
+  lora_a_ = register_parameter("lora_a", torch::empty({lora.rank, inputs}));
+  lora_b_ = register_parameter("lora_b", torch::empty({outputs, lora.rank}));
 }
 
 torch::Tensor Linear::forward(const torch::Tensor& x) const {
-  return ops::linear(x, weight_, bias_);
+  const auto y = ops::linear(x, weight_, bias_);
+  if (!lora_a_.defined()) return y;
+  return y + ops::linear(ops::linear(x, lora_a_) * lora_scale_, lora_b_);
 }
 
 Embedding::Embedding(int64_t rows, int64_t width)
@@ -36,8 +42,10 @@ torch::Tensor Norm::forward(const torch::Tensor& x) const {
 Mlp::Mlp(const ModelConfig& config) : activation_(config.activation) {
   const int64_t size = config.size_of_mlp();
   const int64_t columns = is_gated(activation_) ? 2 * size : size;
-  in_ = register_module("in", std::make_shared<Linear>(config.width, columns, config.mlp_bias));
-  out_ = register_module("out", std::make_shared<Linear>(size, config.width, config.mlp_bias));
+  in_ = register_module(
+      "in", std::make_shared<Linear>(config.width, columns, config.mlp_bias, config.lora));
+  out_ = register_module(
+      "out", std::make_shared<Linear>(size, config.width, config.mlp_bias, config.lora));
 }
 
 torch::Tensor Mlp::forward(const torch::Tensor& x) const {

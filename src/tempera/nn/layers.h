@@ -12,13 +12,16 @@ namespace tempera::nn {
 
 class Linear final : public torch::nn::Module {
  public:
-  Linear(int64_t inputs, int64_t outputs, bool bias);
+  // With an adapter of rank above 0: x W^T + alpha / rank * (x A^T) B^T.
+  Linear(int64_t inputs, int64_t outputs, bool bias, const LoraConfig& lora = {});
   torch::Tensor forward(const torch::Tensor& x) const;
   const torch::Tensor& weight() const { return weight_; }
 
  private:
   torch::Tensor weight_;  // (outputs, inputs)
   torch::Tensor bias_;
+  torch::Tensor lora_a_, lora_b_;  // (rank, inputs), (outputs, rank)
+  double lora_scale_ = 0;
 };
 
 class Embedding final : public torch::nn::Module {

@@ -18,6 +18,7 @@ constexpr int64_t kLossRows = 1024;
 
 ParameterKind kind_of(const std::string& name, const torch::Tensor& tensor) {
   if (is_temperature(name)) return ParameterKind::kTemperature;
+  if (is_adapter(name)) return ParameterKind::kAdapter;
   if (tensor.dim() < 2 || name == "relative_bias.weight") return ParameterKind::kVector;
   if (name == "embedding.weight" || name == "positions.weight" || name == "head.weight")
     return ParameterKind::kEmbedding;
@@ -29,6 +30,8 @@ ParameterKind kind_of(const std::string& name, const torch::Tensor& tensor) {
 bool is_temperature(const std::string& name) {
   return name.find(".temperature.") != std::string::npos;
 }
+
+bool is_adapter(const std::string& name) { return name.find(".lora_") != std::string::npos; }
 
 torch::Tensor Model::project(const torch::Tensor& hidden) const {
   auto scores = ops::linear(hidden, output_weight());

@@ -25,16 +25,18 @@ struct Batch {
 };
 
 enum class ParameterKind {
-  kMatrix,      // of the projections
-  kEmbedding,   // token and position tables and the output matrix
-  kVector,      // gains, biases, the token shift, the relative bias
-  kTemperature  // of a method
+  kMatrix,       // of the projections
+  kEmbedding,    // token and position tables and the output matrix
+  kVector,       // gains, biases, the token shift, the relative bias
+  kTemperature,  // of a method
+  kAdapter       // low-rank, beside a matrix that stays as it is
 };
 
 struct NamedParameter {
   std::string name;
   torch::Tensor tensor;
   ParameterKind kind;
+  double rate = 1;  // multiplies the learning rate
 };
 
 // Only matrices and tables are decayed.
@@ -44,6 +46,10 @@ inline bool is_decayed(ParameterKind kind) {
 
 // Whether a parameter or buffer of that name is a method's.
 bool is_temperature(const std::string& name);
+// Whether it is of a low-rank adapter.
+bool is_adapter(const std::string& name);
+// Whether it came to the model later: checkpoints of other programs have none of these.
+inline bool is_added(const std::string& name) { return is_temperature(name) || is_adapter(name); }
 
 // By name: parameters and buffers. The names are listed in docs/models.md.
 using StateMap = std::map<std::string, torch::Tensor>;
@@ -123,5 +129,7 @@ std::shared_ptr<Model> make_model(const ModelConfig& config, uint64_t seed);
 // The phases of make_model. Without initialisation the weights have no values: for loading.
 std::shared_ptr<Model> make_empty_model(const ModelConfig& config);
 void initialize(Model& model, uint64_t seed);
+// Low-rank adapters alone, for a model whose other weights were loaded.
+void initialize_adapters(Model& model, uint64_t seed);
 
 }  // namespace tempera::nn

@@ -223,8 +223,10 @@ struct RotaryFunction : Function<RotaryFunction> {
 constexpr int64_t kLogitsAtOnce = 4 << 20;
 
 struct CrossEntropyFunction : Function<CrossEntropyFunction> {
+  // A frozen weight gets no gradient: its product is a third of the work.
   static Tensor forward(AutogradContext* ctx, const Tensor& hidden_any, const Tensor& weight,
-                        const Tensor& targets_any, double smoothing, bool gradient) {
+                        const Tensor& targets_any, double smoothing, bool gradient,
+                        bool weight_gradient) {
     const Tensor hidden = hidden_any.contiguous(), targets = targets_any.contiguous();
     const int64_t rows = hidden.size(0), classes = weight.size(0);
     const int64_t counted = targets.ge(0).sum().item<int64_t>();
@@ -232,7 +234,7 @@ struct CrossEntropyFunction : Function<CrossEntropyFunction> {
                                              std::max<int64_t>(rows, 16));
     const Tensor loss = at::zeros({rows}, hidden.options().dtype(at::kFloat));
     const Tensor d_hidden = gradient ? at::empty_like(hidden) : Tensor();
-    const Tensor d_weight = gradient ? at::zeros_like(weight) : Tensor();
+    const Tensor d_weight = weight_gradient ? at::zeros_like(weight) : Tensor();
     const Tensor buffer = at::empty({std::min(step, rows), classes}, hidden.options());
     AtenParallel parallel;
     for (int64_t first = 0; first < rows; first += step) {
@@ -252,7 +254,7 @@ struct CrossEntropyFunction : Function<CrossEntropyFunction> {
       if (!gradient) continue;
       Tensor d_h = d_hidden.narrow(0, first, count);
       at::mm_out(d_h, logits, weight);
-      d_weight.addmm_(logits.t(), h);
+      if (weight_gradient) d_weight.addmm_(logits.t(), h);
     }
     if (gradient) ctx->save_for_backward({d_hidden, d_weight});
     return loss.sum().div_(static_cast<double>(std::max<int64_t>(counted, 1)));
@@ -261,8 +263,10 @@ struct CrossEntropyFunction : Function<CrossEntropyFunction> {
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const variable_list saved = ctx->get_saved_variables();
     const double factor = d[0].item<double>();
-    const auto times = [&](const Tensor& g) { return factor == 1 ? g : g.mul(factor); };
-    return {times(saved[0]), times(saved[1]), Tensor(), Tensor(), Tensor()};
+    const auto times = [&](const Tensor& g) {
+      return factor == 1 || !g.defined() ? g : g.mul(factor);
+    };
+    return {times(saved[0]), times(saved[1]), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
@@ -373,7 +377,7 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Te
   }
   if (is_fused(hidden)) {
     return CrossEntropyFunction::apply(hidden, weight, targets, label_smoothing,
-                                       wants_gradient({hidden, weight}));
+                                       wants_gradient({hidden, weight}), wants_gradient({weight}));
   }
   const Tensor clean = targets.masked_fill(targets.lt(0), -100);
   const Tensor logits = hidden.mm(weight.t()).to(real_type(hidden.scalar_type()));

@@ -33,9 +33,6 @@ std::shared_ptr<Method> make_as(const LayerShape& shape, const MethodOptions& op
   return std::make_shared<T>(shape, options);
 }
 
-// Where a model's weights come from decides some defaults.
-enum class Origin { kScratch, kLoaded };
-
 const std::vector<MethodEntry>& method_registry();
 // Throws UsageError with the nearest known name.
 const MethodEntry& find_method(std::string_view name);

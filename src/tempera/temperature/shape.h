@@ -9,6 +9,9 @@
 // readers of model files need none.
 namespace tempera {
 
+// Where a model's weights come from decides some defaults of methods.
+enum class Origin { kScratch, kLoaded };
+
 enum class AttentionKind {
   kCausal,   // a decoder's self-attention
   kEncoder,  // bidirectional self-attention

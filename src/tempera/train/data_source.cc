@@ -65,14 +65,16 @@ bool DataOptions::has_plain_text() const {
 }
 
 DataSource::DataSource(const DataOptions& options, const fs::path& shards,
-                       const std::function<void(int64_t)>& report)
+                       const std::function<void(int64_t)>& report,
+                       std::shared_ptr<const text::Tokenizer> own)
     : options_(options) {
   options.validate();
   if (options.task) return;
   std::vector<fs::path> plain, ready;
   for (const auto& path : options.text) (data::is_shards(path) ? ready : plain).emplace_back(path);
-  std::shared_ptr<const text::Tokenizer> tokenizer = std::make_shared<text::ByteTokenizer>();
-  const auto beside = folder_with_tokenizer(ready);
+  std::shared_ptr<const text::Tokenizer> tokenizer = own;
+  if (!own) tokenizer = std::make_shared<text::ByteTokenizer>();
+  const auto beside = own ? std::nullopt : folder_with_tokenizer(ready);
   if (beside) {
     tokenizer = text::load_tokenizer(text::tokenizer_file(*beside));
     tokenizer_.files = models::read_tokenizer_files(*beside);
@@ -83,7 +85,7 @@ DataSource::DataSource(const DataOptions& options, const fs::path& shards,
   }
   for (const auto& path : ready)
     if (!fs::is_directory(path)) data::check_readable_file(path);
-  corpus_ = std::make_shared<data::Corpus>(data::Corpus::open(ready, nullptr));
+  corpus_ = std::make_shared<data::Corpus>(data::Corpus::open(ready, own.get()));
   tokenizer_.name = corpus_->tokenizer();
   TEMPERA_CHECK(!beside || tokenizer->name() == tokenizer_.name, "the tokenizer in '",
                 beside->string(), "' is '", tokenizer->name(),

@@ -35,10 +35,11 @@ struct DataOptions {
 class DataSource {
  public:
   // Text becomes token shards in `shards`, unless they are there from before: the run then has its
-  // data with it. The tokenizer is the one that lies beside given shards, else that of bytes.
-  // report(bytes of text done) may throw.
+  // data with it. The tokenizer is `own`, that of a model which exists; else the one that lies
+  // beside given shards, else that of bytes. report(bytes of text done) may throw.
   DataSource(const DataOptions& options, const std::filesystem::path& shards,
-             const std::function<void(int64_t bytes)>& report);
+             const std::function<void(int64_t bytes)>& report,
+             std::shared_ptr<const text::Tokenizer> own = nullptr);
 
   // Rows of `length` tokens, for tasks of their own length; in the order of this seed.
   std::shared_ptr<const data::Dataset> dataset(int64_t length, uint64_t seed) const;

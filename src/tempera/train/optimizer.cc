@@ -33,13 +33,14 @@ class Base : public Optimizer {
       if (!parameter.tensor.grad().defined()) continue;
       const bool temperature = parameter.kind == nn::ParameterKind::kTemperature;
       const bool decayed = nn::is_decayed(parameter.kind);
-      apply(i, {.rate = update.rate * (temperature ? options_.temperature_rate : 1),
-                .beta1 = options_.beta1,
-                .beta2 = options_.beta2,
-                .epsilon = options_.epsilon,
-                .decay = decayed ? options_.decay : 0,
-                .step = number,
-                .gradient_factor = update.gradient_scale});
+      apply(i,
+            {.rate = update.rate * parameter.rate * (temperature ? options_.temperature_rate : 1),
+             .beta1 = options_.beta1,
+             .beta2 = options_.beta2,
+             .epsilon = options_.epsilon,
+             .decay = decayed ? options_.decay : 0,
+             .step = number,
+             .gradient_factor = update.gradient_scale});
     }
   }
 

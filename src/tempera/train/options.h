@@ -30,6 +30,7 @@ struct TrainOptions {
   int64_t tokens = 0;  // 0: no bound
   double seconds = 0;  // 0: no bound
   int64_t batch = 16;
+  int64_t row_length = 0;   // tokens of a row; 0: the model's context
   int64_t micro_batch = 0;  // rows that go through the model at once; 0: all
   std::vector<std::string> stages;
   double label_smoothing = 0;

@@ -6,7 +6,9 @@ namespace tempera::train {
 
 std::vector<PlannedStage> plan_stages(const TrainOptions& options, const nn::ModelConfig& model) {
   std::vector<PlannedStage> planned;
-  PlannedStage next{.length = model.context, .rows = options.batch, .rope_base = model.rope.base};
+  PlannedStage next{.length = options.row_length > 0 ? options.row_length : model.context,
+                    .rows = options.batch,
+                    .rope_base = model.rope.base};
   for (const Stage& stage : options.stage_list()) {
     next.length = stage.length;
     next.rows = std::max<int64_t>(1, options.batch * model.context / stage.length);

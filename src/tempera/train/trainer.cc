@@ -56,7 +56,8 @@ torch::Device resolve_device(config::Device device) {
 }
 
 Trainer::Trainer(const TrainOptions& options, std::shared_ptr<nn::Model> model,
-                 const DataForStage& data, TrainEvents events, models::StoredTokenizer tokenizer)
+                 const DataForStage& data, TrainEvents events, models::StoredTokenizer tokenizer,
+                 std::vector<nn::NamedParameter> learned)
     : options_(options),
       model_(std::move(model)),
       events_(std::move(events)),
@@ -77,7 +78,7 @@ Trainer::Trainer(const TrainOptions& options, std::shared_ptr<nn::Model> model,
   model_->set_recompute(options_.recompute);
   model_->set_compute_type(options_.dtype == config::Dtype::kBfloat16 ? torch::kBFloat16
                                                                       : torch::kFloat32);
-  parameters_ = model_->parameter_list();
+  parameters_ = learned.empty() ? model_->parameter_list() : std::move(learned);
   optimizer_ = make_optimizer(options_.optimizer, parameters_);
 }
 

@@ -72,9 +72,10 @@ using DataForStage =
 class Trainer {
  public:
   // Opens the data of all stages and checks that the model takes it. `tokenizer` is kept in the
-  // checkpoints.
+  // checkpoints; `learned`: what changes, all parameters where none are given.
   Trainer(const TrainOptions& options, std::shared_ptr<nn::Model> model, const DataForStage& data,
-          TrainEvents events, models::StoredTokenizer tokenizer = {});
+          TrainEvents events, models::StoredTokenizer tokenizer = {},
+          std::vector<nn::NamedParameter> learned = {});
 
   // Goes on from the newest checkpoint of the folder if there is one, and saves there from now on.
   // The folder must outlive the trainer. Without this call nothing is written.

@@ -1,0 +1,389 @@
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tempera/adapt/learn.h"
+#include "tempera/adapt/measure.h"
+#include "tempera/adapt/report.h"
+#include "tempera/base/files.h"
+#include "tempera/base/interrupt.h"
+#include "tempera/cli/model.h"
+#include "tempera/cli/run.h"
+#include "tempera/cli/verb.h"
+#include "tempera/config/common.h"
+#include "tempera/eval/held_out.h"
+
+namespace tempera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+using train::RunFolder;
+
+constexpr uint64_t kLargestMeasures = 64U << 20;
+// Rows that one pass of training sees at most on a CPU, whose caches are small; a GPU wants more.
+constexpr int64_t kTokensOfPass = 2048, kTokensOfGpuPass = 16384;
+// Bytes for the backward pass above which it is computed again instead of kept.
+constexpr double kMostKept = 2e9;
+
+struct Settings {
+  std::string model;
+  std::vector<std::string> text, eval_text;
+  double held_out = 0.05;
+  std::string learn = "head,value,norm";
+  int64_t context = 0;
+  double rope_base = 0;
+  int64_t length = 0;
+  int64_t tokens = 500'000;
+  int64_t step_tokens = 16'384;
+  double learning_rate = 3e-3;
+  double temperature_rate = 10;
+  std::vector<int64_t> eval_lengths;
+  int64_t eval_tokens = 65'536;
+  int64_t passkey_cases = 2;
+  std::vector<std::string> passkey_text;
+  bool controls = false;
+  int64_t seed = 0;
+  config::Dtype dtype = config::Dtype::kFloat32;
+  config::Device device = config::Device::kAuto;
+  std::string out = "calibrated";
+  bool resume = true;
+  int64_t threads = 0;
+  bool json = false;
+
+  void declare(config::Options& options) {
+    options.positional("model", model, "a folder or a .gguf file; it is never written to");
+    options.option("text", text, "what to learn from: text and jsonl files, or token shards");
+    options.option("eval-text", eval_text, "what to measure on; none: a held-out part of the text");
+    options.option("held-out", held_out, config::range(0, 0.9),
+                   "share of the text that is kept for measuring; without --eval-text");
+    options.option("learn", learn,
+                   "temperature methods and norm: the gains of the norms, as a list; all else "
+                   "stays as it is");
+    options.option("context", context, config::range(0, 1 << 30),
+                   "stretch the model to as many tokens by its rotary base; 0: its own");
+    options.option("rope-base", rope_base, config::range(0, 1e12),
+                   "with --context: the base; 0: the model's times (context / its own)^2");
+    declare_training(options);
+    declare_measuring(options);
+    config::out_option(options, out);
+    options.option("resume", resume, "continue the run in the folder if there is one",
+                   {.local = true});
+    config::threads_option(options, threads);
+    config::json_option(options, json);
+  }
+
+ private:
+  void declare_training(config::Options& options) {
+    options.option("length", length, config::range(0, 1 << 30),
+                   "tokens of a window to learn from; 0: the context, which is the length of use");
+    options.option("tokens", tokens, config::range(1, 1e15), "tokens to learn from");
+    options.option("step-tokens", step_tokens, config::range(1, 1e12), "tokens of a step");
+    options.option("learning-rate", learning_rate, config::above_to(0, 100),
+                   "full learning rate, of norm gains");
+    options.option("temperature-rate", temperature_rate, config::range(0, 1e6),
+                   "multiplies the learning rate of temperature parameters");
+    config::seed_option(options, seed);
+    config::dtype_option(options, dtype);
+    config::device_option(options, device);
+  }
+
+  void declare_measuring(config::Options& options) {
+    options.option("eval-lengths", eval_lengths, config::range(2, 1 << 30),
+                   "tokens of the windows to measure; none: up to 2048, the trained and the new "
+                   "context");
+    options.option("eval-tokens", eval_tokens, config::range(2, 1e15),
+                   "tokens to measure at each length");
+    options.option("passkey-cases", passkey_cases, config::range(0, 1e6),
+                   "passkeys for each length and depth; 0: none");
+    options.option("passkey-text", passkey_text, "text to hide them in; none: built-in sentences");
+    options.option("controls", controls,
+                   "also measure what the stretched positions alone and norm gains alone give");
+  }
+};
+
+// What all models of one calibration share.
+struct Job {
+  const Settings& settings;
+  RunFolder& folder;
+  models::LoadedModel original;  // as it is
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  torch::Device device;
+  torch::ScalarType type;
+  int64_t trained = 0, context = 0, length = 0;
+  std::vector<std::string> warnings = {};
+};
+
+void warn(Job& job, const std::string& line) {
+  std::cerr << "warning: " << line << "\n";
+  job.warnings.push_back(line);
+}
+
+void check(const Settings& settings) {
+  if (settings.text.empty())
+    throw UsageError("no text to learn from; give one with --text, like the text of use");
+  if (settings.rope_base > 0 && settings.context == 0)
+    throw UsageError("--rope-base is for --context; give the length that you want too");
+  adapt::parse_learn(settings.learn);
+}
+
+bool same_file(const fs::path& a, const fs::path& b) {
+  std::error_code missing;
+  if (fs::equivalent(a, b, missing)) return true;
+  if (missing || fs::file_size(a, missing) != fs::file_size(b, missing) || missing) return false;
+  const MappedFile left(a), right(b);
+  return std::ranges::equal(left.bytes(), right.bytes());
+}
+
+void check_texts(Job& job) {
+  for (const auto& text : job.settings.text)
+    for (const auto& held_out : job.settings.eval_text)
+      if (same_file(text, held_out))
+        warn(job, concat("'", held_out,
+                         "' is the text that is learned from, too: what is measured "
+                         "on it says nothing about other text"));
+}
+
+Job open_job(const Settings& settings, RunFolder& folder) {
+  Job job{.settings = settings,
+          .folder = folder,
+          .original = models::load_model(settings.model),
+          .tokenizer = nullptr,
+          .device = train::resolve_device(settings.device),
+          .type = settings.dtype == config::Dtype::kBfloat16 ? torch::kBFloat16 : torch::kFloat32};
+  const auto opened = open_model(job.original);
+  tokenizer_of(opened);
+  job.tokenizer = opened.tokenizer;
+  const auto& config = job.original.model->config();
+  if (config.temperature.method != "softmax")
+    throw UsageError(concat("the model has the temperature '", config.temperature.method,
+                            "' already; fold it into the weights first (tempera export --fold)"));
+  job.trained = config.context;
+  job.context = settings.context > 0 ? settings.context : config.context;
+  job.length = settings.length > 0 ? settings.length : job.context;
+  if (job.length > job.context)
+    throw UsageError(concat("--length: ", job.length, " given, the context is ", job.context,
+                            "; give --context to stretch it"));
+  if (job.length < job.context)
+    warn(job, concat("windows of ", job.length, " tokens are shorter than the context of ",
+                     job.context, ": positions beyond may get worse"));
+  check_texts(job);
+  return job;
+}
+
+// The model with what is to be learned, everything else frozen, on the device.
+struct Prepared {
+  std::shared_ptr<nn::Model> model;
+  std::vector<nn::NamedParameter> learned;
+};
+
+Prepared prepare(const Job& job, const adapt::Learn& learn, bool stretched) {
+  models::LoadOptions options;
+  if (!learn.methods.empty())
+    options.temperature =
+        adapt::suited_temperature(learn.methods, job.original.model->config(),
+                                  [](const std::string& line) { std::cerr << line << "\n"; });
+  Prepared prepared{models::load_model(job.settings.model, options).model, {}};
+  if (stretched && job.settings.context > 0)
+    adapt::extend_context(*prepared.model, job.context, job.settings.rope_base);
+  prepared.learned = adapt::freeze_others(*prepared.model, [&](const nn::NamedParameter& p) {
+    return p.kind == nn::ParameterKind::kTemperature || (learn.norm && adapt::is_norm_gain(p));
+  });
+  adapt::convert_frozen(*prepared.model, job.type);
+  prepared.model->to(job.device);
+  return prepared;
+}
+
+train::TrainOptions training_options(const Job& job) {
+  const Settings& settings = job.settings;
+  const auto& config = job.original.model->config();
+  train::TrainOptions options;
+  options.row_length = job.length;
+  options.batch = std::max<int64_t>(1, settings.step_tokens / job.length);
+  const int64_t tokens = options.batch * job.length;
+  options.steps = (settings.tokens + tokens - 1) / tokens;
+  options.micro_batch = std::clamp<int64_t>(
+      (job.device.is_cuda() ? kTokensOfGpuPass : kTokensOfPass) / job.length, 1, options.batch);
+  const double kept = static_cast<double>(options.micro_batch * job.length * config.layers) * 4 *
+                      static_cast<double>(8 * config.width + 3 * config.size_of_mlp());
+  options.recompute = job.device.is_cpu() && kept > kMostKept;
+  options.seed = settings.seed;
+  options.dtype = settings.dtype;
+  options.device = settings.device;
+  options.optimizer.learning_rate = settings.learning_rate;
+  options.optimizer.temperature_rate = settings.temperature_rate;
+  options.optimizer.beta2 = 0.99;
+  options.optimizer.decay = 0;
+  options.optimizer.clip = 0;
+  options.schedule.warmup =
+      std::max<int64_t>(1, std::lround(0.05 * static_cast<double>(options.steps)));
+  options.eval_every = 0;
+  options.eval_rows = 0;
+  options.save_every = 20;
+  options.log_every = 1;
+  options.keep = 1;
+  return options;
+}
+
+struct Learned {
+  std::shared_ptr<nn::Model> model;
+  int64_t numbers = 0;
+  train::TrainResult result;
+};
+
+Learned learn_in(const Job& job, const std::string& what, RunFolder& folder,
+                 const train::DataSource& source) {
+  auto prepared = prepare(job, adapt::parse_learn(what), /*stretched=*/true);
+  Learned learned{.model = prepared.model, .numbers = 0, .result = {}};
+  for (const auto& parameter : prepared.learned) learned.numbers += parameter.tensor.numel();
+  RunDisplay display(what);
+  const auto seed = static_cast<uint64_t>(job.settings.seed);
+  train::Trainer trainer(
+      training_options(job), prepared.model,
+      [&](size_t, int64_t length) { return source.dataset(length, seed); },
+      display.events("calibrate", job.folder), models::stored_tokenizer(job.original),
+      prepared.learned);
+  trainer.attach(folder);
+  learned.result = trainer.run();
+  display.finish();
+  return learned;
+}
+
+std::vector<int64_t> lengths_to_measure(const Job& job) {
+  if (!job.settings.eval_lengths.empty()) return job.settings.eval_lengths;
+  const std::set<int64_t> lengths{std::min<int64_t>(2048, job.length),
+                                  std::min(job.trained, job.length), job.length};
+  return {lengths.begin(), lengths.end()};
+}
+
+adapt::HeldOutText held_out_text(const Job& job, const train::DataSource& source) {
+  adapt::HeldOutText text;
+  if (job.settings.eval_text.empty()) {
+    text.own = [&source](int64_t length) { return source.dataset(length, 0); };
+    return text;
+  }
+  const std::vector<fs::path> files(job.settings.eval_text.begin(), job.settings.eval_text.end());
+  text.documents = eval::read_documents(files, *job.tokenizer, job.settings.eval_tokens);
+  return text;
+}
+
+// Measured once: an interrupted run finds it again.
+ordered_json measured(const Job& job, const std::string& name, const adapt::HeldOutText& text,
+                      const std::function<std::shared_ptr<nn::Model>()>& model) {
+  const fs::path file = job.folder.path() / "measures" / (name + ".json");
+  if (fs::exists(file)) return ordered_json::parse(read_file(file, kLargestMeasures));
+  adapt::MeasureOptions options{
+      .lengths = lengths_to_measure(job), .tokens = job.settings.eval_tokens, .passkey = {}};
+  options.passkey.hay = job.settings.passkey_text;
+  options.passkey.lengths = options.lengths;
+  options.passkey.cases = job.settings.passkey_cases;
+  Progress progress("measure " + name, 1000, "parts");
+  const auto result = adapt::measure(*model(), *job.tokenizer, text, options, [&](double share) {
+    progress.update(std::lround(1000 * share));
+    if (const int signal = InterruptGuard::signal())
+      throw Interrupted(signal, concat("interrupted while measuring; what was learned is "
+                                       "saved. To go on:\n  ",
+                                       continue_command("calibrate", job.folder)));
+  });
+  progress.finish();
+  fs::create_directories(file.parent_path());
+  write_file(file, result.dump(2) + "\n");
+  return result;
+}
+
+// What the temperature itself did not do.
+void measure_controls(const Job& job, const train::DataSource& source,
+                      const adapt::HeldOutText& text, ordered_json& measures) {
+  if (job.settings.context > 0)
+    measures["RoPE alone"] =
+        measured(job, "RoPE alone", text, [&] { return prepare(job, {}, true).model; });
+  if (job.settings.learn == "norm") return;
+  measures["norm alone"] = measured(job, "norm alone", text, [&] {
+    RunFolder folder(job.folder.path() / "controls" / "norm");
+    if (!folder.settings()) folder.begin(ordered_json::object(), "");
+    return learn_in(job, "norm", folder, source).model;
+  });
+}
+
+ordered_json temperatures(const Job& job, nn::Model& model, const train::DataSource& source) {
+  const int64_t length = std::min<int64_t>(job.length, 1024);
+  auto batch = eval::to_model_batch(source.dataset(length, 0)->train(data::whole_batch(0, 1)));
+  for (torch::Tensor* tensor : {&batch.tokens, &batch.documents})
+    if (tensor->defined()) *tensor = tensor->to(job.device);
+  model.eval();
+  return adapt::learned_temperatures(model, batch);
+}
+
+void save(const ordered_json& result, const fs::path& folder) {
+  write_file(folder / "calibration.json", result.dump(2) + "\n");
+  const auto figure = adapt::to_figure(result);
+  plot::save(figure, folder / "calibration.svg");
+  plot::save(figure, folder / "calibration.png");
+  adapt::to_html(result).save(folder / "report.html");
+}
+
+ordered_json calibrate(Job& job, const train::DataSource& source) {
+  const Settings& settings = job.settings;
+  const auto text = held_out_text(job, source);
+  ordered_json measures;
+  measures["before"] = measured(job, "before", text, [&] { return prepare(job, {}, false).model; });
+  const Learned learned = learn_in(job, settings.learn, job.folder, source);
+  measures["after"] = measured(job, "after", text, [&] { return learned.model; });
+  for (const auto& line : adapt::worse_places(measures["before"], measures["after"]))
+    warn(job, line);
+  if (settings.controls) measure_controls(job, source, text, measures);
+  return {{"model", settings.model},
+          {"name", job.original.path.filename().string()},
+          {"out", settings.out},
+          {"learned", settings.learn},
+          {"numbers", learned.numbers},
+          {"parameters", learned.model->parameter_count()},
+          {"context", job.context},
+          {"length", job.length},
+          {"rope_base", learned.model->config().rope.base},
+          {"tokens", learned.result.tokens},
+          {"seconds", learned.result.seconds},
+          {"measures", std::move(measures)},
+          {"temperatures", temperatures(job, *learned.model, source)},
+          {"warnings", job.warnings}};
+}
+
+void run(const Settings& settings) {
+  check(settings);
+  if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
+  const InterruptGuard guard;
+  RunFolder folder(settings.out);
+  open_run(folder, settings, settings.resume, "calibrate");
+  Job job = open_job(settings, folder);
+  if (settings.context > 0)  // refused before anything is read or measured
+    adapt::extend_context(*job.original.model, settings.context, settings.rope_base);
+  const train::DataOptions data{.task = {},
+                                .task_options = {},
+                                .text = settings.text,
+                                .held_out = settings.eval_text.empty() ? settings.held_out : 0};
+  const train::DataSource source = open_data(data, folder, job.tokenizer);
+  const ordered_json result = calibrate(job, source);
+  save(result, folder.path());
+  if (settings.json) {
+    std::cout << result.dump(2) << "\n";
+    return;
+  }
+  std::cout << adapt::to_text(result) << "report                  "
+            << (folder.path() / "report.html").string()
+            << "\nto use it elsewhere     tempera export " << settings.out
+            << " --fold --out FOLDER\n";
+}
+
+}  // namespace
+
+Verb calibrate_verb() {
+  return make_verb<Settings>(
+      "calibrate", "learns temperatures for a model that exists, its weights frozen", run);
+}
+
+}  // namespace tempera::cli

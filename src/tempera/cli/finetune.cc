@@ -1,0 +1,204 @@
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <iostream>
+
+#include "tempera/adapt/learn.h"
+#include "tempera/base/interrupt.h"
+#include "tempera/cli/model.h"
+#include "tempera/cli/run.h"
+#include "tempera/cli/verb.h"
+#include "tempera/config/common.h"
+#include "tempera/data/chat_dataset.h"
+#include "tempera/models/tokenizer.h"
+#include "tempera/plot/chart.h"
+
+namespace tempera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using train::RunFolder;
+
+enum class Update { kAll, kTemperature, kLora };
+
+constexpr int64_t kDefaultLength = 512;
+
+struct Settings {
+  std::string model;
+  std::vector<std::string> text, chat;
+  double held_out = 0.05;
+  Update update = Update::kAll;
+  nn::TemperatureConfig temperature;
+  nn::LoraConfig lora{.rank = 8, .alpha = 16};
+  int64_t length = 0;
+  train::TrainOptions training;
+  std::string out = "finetuned";
+  bool resume = true;
+  int64_t threads = 0;
+  bool json = false;
+
+  Settings() {
+    training.steps = 200;
+    training.batch = 8;
+    training.optimizer.learning_rate = 2e-4;
+    training.optimizer.decay = 0.01;
+    training.schedule.warmup = 10;
+  }
+
+  void declare(config::Options& options) {
+    static const config::EnumChoices<Update> kUpdates{
+        {{"all", Update::kAll}, {"temperature", Update::kTemperature}, {"lora", Update::kLora}}};
+    options.positional("model", model, "a folder or a .gguf file; it is never written to");
+    options.option("text", text, "what to learn from: text and jsonl files, or token shards");
+    options.option("chat", chat,
+                   "or conversations: jsonl files with \"messages\"; answers alone are learned");
+    options.option("held-out", held_out, config::range(0, 0.9),
+                   "share that is kept from training, for validation");
+    options.option("update", update, kUpdates,
+                   "what changes: all weights, the temperature alone, or low-rank adapters (and "
+                   "the temperature)");
+    temperature.declare(options, Origin::kLoaded);
+    options.group("lora", lora);
+    options.option("length", length, config::range(0, 1 << 30),
+                   "tokens of a row; 0: 512, or the context where that is less");
+    training.declare(options);
+    config::out_option(options, out);
+    options.option("resume", resume, "continue the run in the folder if there is one",
+                   {.local = true});
+    config::threads_option(options, threads);
+    config::json_option(options, json);
+  }
+};
+
+void check(const Settings& settings) {
+  if (settings.text.empty() == settings.chat.empty())
+    throw UsageError(settings.text.empty()
+                         ? "no data given; give files with --text, or conversations with --chat"
+                         : "both --text and --chat given; give one of them");
+  if (settings.update == Update::kTemperature && settings.temperature.method == "softmax")
+    throw UsageError(
+        "--update temperature given, and no temperature; give one, such as --temperature ssa");
+  if (settings.update == Update::kLora && settings.lora.rank == 0)
+    throw UsageError("--lora.rank: 0 given with --update lora; 1 or more expected");
+  if (!settings.training.stages.empty() && !settings.chat.empty())
+    throw UsageError("--stages need text; conversations have one length, --length");
+  settings.training.validate();
+}
+
+models::LoadedModel load(const Settings& settings) {
+  models::LoadOptions options;
+  if (settings.temperature.method != "softmax") options.temperature = settings.temperature;
+  if (settings.update == Update::kLora) options.lora = settings.lora;
+  auto loaded = models::load_model(settings.model, options);
+  if (options.lora)
+    nn::initialize_adapters(*loaded.model, static_cast<uint64_t>(settings.training.seed));
+  return loaded;
+}
+
+std::vector<nn::NamedParameter> what_changes(nn::Model& model, const Settings& settings) {
+  auto learned = adapt::freeze_others(model, [&](const nn::NamedParameter& parameter) {
+    const bool temperature = parameter.kind == nn::ParameterKind::kTemperature;
+    if (settings.update == Update::kTemperature) return temperature;
+    if (settings.update == Update::kLora)
+      return temperature || parameter.kind == nn::ParameterKind::kAdapter;
+    return true;
+  });
+  if (settings.update != Update::kAll)
+    adapt::convert_frozen(model, settings.training.dtype == config::Dtype::kBfloat16
+                                     ? torch::kBFloat16
+                                     : torch::kFloat32);
+  return learned;
+}
+
+train::DataForStage open_texts(const Settings& settings, const RunFolder& folder,
+                               const std::shared_ptr<const text::Tokenizer>& tokenizer) {
+  const train::DataOptions data{
+      .task = {}, .task_options = {}, .text = settings.text, .held_out = settings.held_out};
+  const auto source = std::make_shared<train::DataSource>(open_data(data, folder, tokenizer));
+  const auto seed = static_cast<uint64_t>(settings.training.seed);
+  return [source, seed](size_t stage, int64_t length) {
+    return source->dataset(length, seed + stage);
+  };
+}
+
+train::DataForStage open_chats(const Settings& settings, const models::LoadedModel& loaded,
+                               const text::Tokenizer& tokenizer) {
+  const auto form = models::chat_template_of(loaded);
+  TEMPERA_CHECK(form, loaded.path.string(),
+                " has no chat template, so conversations have no form; give --text");
+  const std::vector<fs::path> files(settings.chat.begin(), settings.chat.end());
+  const auto conversations = std::make_shared<const std::vector<data::Conversation>>(
+      data::read_conversations(files, *form, tokenizer));
+  const data::TextOptions options{.length = 0,
+                                  .seed = static_cast<uint64_t>(settings.training.seed),
+                                  .held_out = settings.held_out};
+  return [conversations, options, name = settings.chat.front(),
+          vocabulary = tokenizer.vocabulary()](size_t, int64_t length) {
+    auto own = options;
+    own.length = length;
+    return std::make_shared<data::ChatDataset>(name, *conversations, vocabulary, own);
+  };
+}
+
+// The rows have the length asked for, whatever the model could take.
+train::TrainOptions with_length(const Settings& settings, const nn::ModelConfig& model) {
+  train::TrainOptions options = settings.training;
+  if (!options.stages.empty()) return options;
+  const int64_t length =
+      settings.length > 0 ? settings.length : std::min(kDefaultLength, model.context);
+  if (model.max_length() > 0 && length > model.max_length())
+    throw UsageError(
+        concat("--length: ", length, " given, the model has positions for ", model.max_length()));
+  options.row_length = length;
+  return options;
+}
+
+// The loss of every logged step, and of the validations.
+void save_picture(const fs::path& folder, const fs::path& log) {
+  plot::Series train{.name = "training"}, validation{.name = "validation", .markers = true};
+  for (const auto& line : train::read_log(log)) {
+    auto& series = line.contains("validation_loss") ? validation : train;
+    series.x.push_back(line.at("step"));
+    series.y.push_back(line.at(line.contains("validation_loss") ? "validation_loss" : "loss"));
+  }
+  plot::Figure figure{.title = "Fine-tuning"};
+  figure.panels.emplace_back(plot::LineChart{.title = "Loss",
+                                             .x = {.label = "step"},
+                                             .y = {.label = "loss"},
+                                             .series = {train, validation}});
+  plot::save(figure, folder / "finetune.svg");
+  plot::save(figure, folder / "finetune.png");
+}
+
+void run(const Settings& settings) {
+  check(settings);
+  if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
+  const InterruptGuard guard;
+  RunFolder folder(settings.out);
+  open_run(folder, settings, settings.resume, "finetune");
+  const auto loaded = load(settings);
+  const auto opened = open_model(loaded);
+  tokenizer_of(opened);
+  const auto learned = what_changes(*loaded.model, settings);
+  const auto data = settings.chat.empty() ? open_texts(settings, folder, opened.tokenizer)
+                                          : open_chats(settings, loaded, *opened.tokenizer);
+  RunDisplay display("finetune");
+  train::Trainer trainer(with_length(settings, loaded.model->config()), loaded.model, data,
+                         display.events("finetune", folder), models::stored_tokenizer(loaded),
+                         learned);
+  trainer.attach(folder);
+  const train::TrainResult result = trainer.run();
+  display.finish();
+  save_picture(folder.path(), folder.log_path());
+  print_run(result, settings.out, trainer.model(), settings.json);
+}
+
+}  // namespace
+
+Verb finetune_verb() {
+  return make_verb<Settings>(
+      "finetune", "trains a model that exists further, all of it, its temperature or adapters",
+      run);
+}
+
+}  // namespace tempera::cli

@@ -1,0 +1,127 @@
+#include "tempera/cli/run.h"
+
+#include <cmath>
+#include <filesystem>
+#include <iomanip>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "tempera/base/interrupt.h"
+
+namespace tempera::cli {
+namespace {
+
+using nlohmann::ordered_json;
+using train::RunFolder;
+
+std::string rounded(double value, const char* format) {
+  char text[64];
+  std::snprintf(text, sizeof(text), format, value);
+  return text;
+}
+
+ordered_json to_json(const train::TrainResult& result, const std::string& out, nn::Model& model) {
+  ordered_json json{{"out", out},
+                    {"steps", result.step},
+                    {"resumed_from", result.first_step},
+                    {"tokens", result.tokens},
+                    {"seconds", result.seconds},
+                    {"parameters", model.parameter_count()},
+                    {"temperature", model.config().temperature.method},
+                    {"temperature_parameters", model.temperature_parameter_count()},
+                    {"loss", result.loss},
+                    {"validation", nullptr},
+                    {"best", nullptr}};
+  if (result.validation)
+    json["validation"] = {{"loss", result.validation->loss},
+                          {"perplexity", result.validation->perplexity},
+                          {"targets", result.validation->targets}};
+  if (result.best)
+    json["best"] = {{"step", result.best->step}, {"validation_loss", result.best->loss}};
+  return json;
+}
+
+}  // namespace
+
+train::DataSource open_data(const train::DataOptions& data, const RunFolder& folder,
+                            const std::shared_ptr<const text::Tokenizer>& own) {
+  int64_t total = 0;
+  for (const auto& path : data.text) {
+    std::error_code missing;  // reported by the conversion, with advice
+    const auto size = std::filesystem::file_size(path, missing);
+    total += missing ? 0 : static_cast<int64_t>(size);
+  }
+  Progress progress("tokenize", total, "bytes");
+  return {data, folder.data_path(),
+          [&](int64_t bytes) {
+            progress.update(bytes);
+            if (const int signal = InterruptGuard::signal())
+              throw Interrupted(signal,
+                                "interrupted before the training began: nothing was written; run "
+                                "the same command again");
+          },
+          own};
+}
+
+std::string continue_command(const std::string& verb, const RunFolder& folder) {
+  const std::string file = (folder.path() / "run.toml").string();
+  const bool plain = file.find_first_of(" \t\n'\"\\$`&|;<>()*?[]#~!{}") == std::string::npos;
+  std::string quoted;
+  for (const char c : file) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return "tempera " + verb + " --config " + (plain ? file : "'" + quoted + "'");
+}
+
+train::TrainEvents RunDisplay::events(const std::string& verb, const RunFolder& folder) {
+  train::TrainEvents events;
+  events.on_step = [this](const train::StepReport& report) { step(report); };
+  events.on_validation = [this](int64_t, const train::Validation& result) {
+    validation_ = "  validation " + rounded(result.loss, "%.4f");
+  };
+  events.say = [](std::string_view text) { std::cerr << text << "\n"; };
+  events.signal = InterruptGuard::signal;
+  events.command = continue_command(verb, folder);
+  return events;
+}
+
+void RunDisplay::step(const train::StepReport& report) {
+  const bool counted = report.steps > 0;
+  const int64_t done =
+      counted ? report.step : static_cast<int64_t>(std::lround(100 * report.progress));
+  if (!progress_) {
+    progress_.emplace(title_, counted ? report.steps : 100, "tokens");
+    if (counted) progress_->start_at(report.step - 1);
+    tokens_before_ = report.tokens;
+  }
+  progress_->update(done, report.tokens - tokens_before_,
+                    "loss " + rounded(report.loss, "%.4f") + validation_);
+}
+
+void RunDisplay::finish() {
+  if (progress_) progress_->finish();
+}
+
+void print_run(const train::TrainResult& result, const std::string& out, nn::Model& model,
+               bool json) {
+  if (json) {
+    std::cout << to_json(result, out, model).dump(2) << "\n";
+    return;
+  }
+  const auto line = [](const char* name) -> std::ostream& {
+    return std::cout << std::left << std::setw(14) << name;
+  };
+  line("steps") << result.step << ", " << quantity_text(static_cast<double>(result.tokens))
+                << " tokens in " << duration_text(result.seconds) << "\n";
+  line("parameters") << model.parameter_count() << ", of these "
+                     << model.temperature_parameter_count() << " of the temperature ("
+                     << model.config().temperature.method << ")\n";
+  if (result.step > result.first_step) line("loss") << rounded(result.loss, "%.4f") << "\n";
+  if (result.validation)
+    line("validation") << rounded(result.validation->loss, "%.4f") << ", perplexity "
+                       << rounded(result.validation->perplexity, "%.2f") << "\n";
+  if (result.best)
+    line("best") << rounded(result.best->loss, "%.4f") << " at step " << result.best->step << "\n";
+  line("model") << (std::filesystem::path(out) / (result.best ? "best" : "last")).string() << "\n";
+}
+
+}  // namespace tempera::cli

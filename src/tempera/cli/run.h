@@ -1,0 +1,69 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tempera/base/error.h"
+#include "tempera/base/progress.h"
+#include "tempera/config/settings.h"
+#include "tempera/train/data_source.h"
+#include "tempera/train/run_folder.h"
+#include "tempera/train/trainer.h"
+
+// What the verbs share that train in a run folder.
+namespace tempera::cli {
+
+// Begins a run, or makes sure that the one in the folder is the same.
+template <class Settings>
+void open_run(train::RunFolder& folder, const Settings& settings, bool resume,
+              const std::string& verb) {
+  const config::Options given = config::describe(settings);
+  if (!folder.settings()) {
+    folder.begin(config::to_json(given), config::dump_toml(given));
+    return;
+  }
+  const std::string out = folder.path().string();
+  if (!resume)
+    throw UsageError(concat("'", out,
+                            "' holds a run, and --resume=false given; give another "
+                            "folder with --out, or remove this one"));
+  const auto stored = config::describe(
+      config::from_json<Settings>(*folder.settings(), (folder.path() / "run.json").string()));
+  const auto differences = config::differences(given, stored);
+  if (!differences.empty())
+    throw UsageError(concat("'", out, "' holds a run with other settings:\n",
+                            config::to_text(differences),
+                            "give the settings of the run to continue it (tempera ", verb,
+                            " --config ", out, "/run.toml), or another folder with --out"));
+}
+
+// Reads the data of a run with progress; `own`: the tokenizer of a model that exists.
+train::DataSource open_data(const train::DataOptions& data, const train::RunFolder& folder,
+                            const std::shared_ptr<const text::Tokenizer>& own = nullptr);
+
+// What a person types to go on.
+std::string continue_command(const std::string& verb, const train::RunFolder& folder);
+
+// One line for the whole training.
+class RunDisplay {
+ public:
+  explicit RunDisplay(std::string title = "train") : title_(std::move(title)) {}
+  // Shows steps and validations here; the display must outlive the trainer.
+  train::TrainEvents events(const std::string& verb, const train::RunFolder& folder);
+  void finish();
+
+ private:
+  void step(const train::StepReport& report);
+
+  std::string title_;
+  std::optional<Progress> progress_;
+  int64_t tokens_before_ = 0;
+  std::string validation_;
+};
+
+// What a finished run did, as a few lines or as JSON.
+void print_run(const train::TrainResult& result, const std::string& out, nn::Model& model,
+               bool json);
+
+}  // namespace tempera::cli

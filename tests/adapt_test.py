@@ -1,0 +1,251 @@
+"""`tempera calibrate` and `tempera finetune` from outside, on tiny models of transformers with a byte-level tokenizer."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
+tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BUILD = pathlib.Path(os.environ.get("TEMPERA_BUILD", ROOT / "build" / "release"))
+PROGRAM = BUILD / "src" / "tempera" / "cli" / "tempera"
+TOOL = BUILD / "src" / "tempera" / "models" / "model_tool"
+
+pytestmark = pytest.mark.skipif(not TOOL.exists(), reason=f"{TOOL} is not built (cmake --build build/release --target tests)")
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+TEXT = "".join(f"{i} and {i + 1} make {2 * i + 1}. The quick brown fox counts to {i * 7 % 50}.\n" for i in range(2000))
+OTHER = "".join(f"{i} and {i + 1} make {2 * i + 1}. The lazy dog counts to {i * 3 % 50}.\n" for i in range(500))
+TEMPLATE = ("{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
+            "{% if add_generation_prompt %}<|assistant|>{% endif %}")
+QUICK = ["--threads", "1", "--passkey-cases", "0", "--eval-tokens", "2000", "--step-tokens", "256", "--tokens", "2560"]
+
+
+def run(*arguments):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False)
+
+
+def result(*arguments):
+    done = run(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def fails(status, words, *arguments):
+    done = run(*arguments)
+    assert done.returncode == status, done.stderr
+    for word in words:
+        assert word in done.stderr, done.stderr
+
+
+def make_model(folder, kind="Llama", **more):
+    specials = ["<|end|>", "<|user|>", "<|assistant|>"]
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=300, special_tokens=specials, show_progress=False,
+                                             initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator([TEXT], trainer)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>",
+                                         chat_template=TEMPLATE).save_pretrained(folder)
+    shape = dict(vocab_size=tokenizer.get_vocab_size(), hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+                 num_key_value_heads=2, intermediate_size=96, max_position_embeddings=64, eos_token_id=0, bos_token_id=None)
+    torch.manual_seed(1)
+    config = getattr(transformers, f"{kind}Config")(**{**shape, **more})
+    model = getattr(transformers, f"{kind}ForCausalLM")(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.mul_(4)  # so that attention has something to sharpen
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("adapt")
+    make_model(folder / "llama")
+    (folder / "text.txt").write_text(TEXT)
+    (folder / "other.txt").write_text(OTHER)
+    return folder
+
+
+def logits(model, path, length=48):
+    ids = torch.arange(length).remainder(250)[None] + 5
+    save_file({"tokens": ids}, path.with_suffix(".in"))
+    done = subprocess.run([TOOL, "run", model, path.with_suffix(".in"), path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return ids, load_file(path)["logits"]
+
+
+def theirs(model, ids):
+    with torch.no_grad():
+        return transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="eager")(ids).logits
+
+
+@pytest.fixture(scope="module")
+def calibrated(folder):
+    found = result("calibrate", folder / "llama", "--text", folder / "text.txt", "--eval-text", folder / "other.txt",
+                   "--out", folder / "calibrated", "--controls", "--tokens", 10240, *QUICK[:-2])
+    return folder / "calibrated", found
+
+
+def test_calibration_helps_and_says_how_much(calibrated):
+    out, found = calibrated
+    measures = found["measures"]
+    before, after = (measures[name]["perplexity"]["64"]["perplexity"] for name in ("before", "after"))
+    assert after < before * 0.99
+    assert set(measures) == {"before", "after", "norm alone"}
+    assert found["numbers"] == 2 * (4 + 2) + 5 * 64, "a number a query head and KV head, and the gains"
+    assert len(found["temperatures"]) == 2 and len(found["temperatures"][0]["q"]) == 4
+    assert any(abs(a - 1) > 1e-3 for layer in found["temperatures"] for a in layer["q"])
+    for name in ("calibration.json", "calibration.svg", "calibration.png", "report.html"):
+        assert (out / name).stat().st_size > 500
+
+
+def test_what_is_not_learned_stays_as_it_was(calibrated, folder):
+    before, after = load_file(folder / "llama" / "model.safetensors"), load_file(calibrated[0] / "last" / "model.safetensors")
+    assert torch.equal(after["embedding.weight"], before["model.embed_tokens.weight"])
+    assert torch.equal(after["layers.1.mlp.out.weight"], before["model.layers.1.mlp.down_proj.weight"])
+    assert not torch.equal(after["norm.weight"], before["model.norm.weight"])
+
+
+def test_the_folded_result_is_an_ordinary_model(calibrated, folder):
+    done = run("export", calibrated[0], "--fold", "--out", folder / "folded")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((folder / "folded" / "config.json").read_text())["model_type"] == "llama"
+    ids, ours = logits(calibrated[0], folder / "ours")
+    found = theirs(folder / "folded", ids)
+    assert (found - ours).abs().max() <= 1e-5 * ours.abs().max()
+    assert (found - theirs(folder / "llama", ids)).abs().max() > 1e-2, "calibration changed something"
+    assert transformers.AutoTokenizer.from_pretrained(folder / "folded")("1 and 2").input_ids
+
+
+def test_a_longer_context_by_a_larger_rotary_base(folder):
+    found = result("calibrate", folder / "llama", "--text", folder / "text.txt", "--context", 128, "--controls",
+                   "--out", folder / "long", *QUICK)
+    assert found["context"] == 128 and found["rope_base"] == pytest.approx(10000 * 4)
+    assert set(found["measures"]) == {"before", "after", "RoPE alone", "norm alone"}
+    assert list(found["measures"]["before"]["perplexity"]) == ["64", "128"]
+    done = run("export", folder / "long", "--fold", "--out", folder / "long-folded")
+    assert done.returncode == 0, done.stderr
+    config = json.loads((folder / "long-folded" / "config.json").read_text())
+    assert config["max_position_embeddings"] == 128
+    ids, ours = logits(folder / "long", folder / "ours-long", 100)
+    assert (theirs(folder / "long-folded", ids) - ours).abs().max() <= 1e-5 * ours.abs().max()
+
+
+@pytest.mark.parametrize("methods", ["ssa", "head,value"])
+def test_retrofitted_methods_begin_as_plain_attention(folder, methods, tmp_path):
+    """One step at a vanishing rate gives the untouched model with its temperature."""
+    done = run("finetune", folder / "llama", "--text", folder / "text.txt", "--update", "temperature", "--temperature",
+               methods, "--steps", 1, "--batch", 1, "--length", 32, "--learning-rate", 1e-30, "--out", tmp_path / "run",
+               "--eval-rows", 1, "--threads", 1)
+    assert done.returncode == 0, done.stderr
+    _, plain = logits(folder / "llama", tmp_path / "plain")
+    _, tempered = logits(tmp_path / "run", tmp_path / "tempered")
+    assert torch.equal(plain, tempered)
+
+
+def test_heads_that_share_a_gain_share_a_temperature(folder):
+    make_model(folder / "qwen3", "Qwen3", head_dim=16)
+    done = run("calibrate", folder / "qwen3", "--text", folder / "text.txt", "--learn", "head,value", "--out",
+               folder / "qwen3-out", *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert "one temperature a layer" in done.stderr
+    assert run("export", folder / "qwen3-out", "--fold", "--out", folder / "qwen3-folded").returncode == 0
+    ids, ours = logits(folder / "qwen3-out", folder / "ours-qwen3")
+    assert (theirs(folder / "qwen3-folded", ids) - ours).abs().max() <= 1e-5 * ours.abs().max()
+
+
+def test_an_interrupted_calibration_goes_on(folder, tmp_path):
+    arguments = ["calibrate", folder / "llama", "--text", folder / "text.txt", *QUICK[:-1], "60000"]
+    whole = result(*arguments, "--out", tmp_path / "whole")
+    process = subprocess.Popen([PROGRAM, *map(str, arguments), "--out", tmp_path / "cut"], stderr=subprocess.PIPE, text=True)
+    log = tmp_path / "cut" / "log.jsonl"
+    while process.poll() is None and not (log.exists() and log.read_text().count("\n") > 5):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "tempera calibrate --config" in errors
+    again = result("calibrate", "--config", tmp_path / "cut" / "run.toml")
+    key = lambda found: found["measures"]["after"]["perplexity"]["64"]["loss"]  # noqa: E731
+    assert key(again) == key(whole), "the same bits as without the interruption"
+
+
+def test_wrong_input_to_calibrate(folder, tmp_path):
+    model, text = folder / "llama", folder / "text.txt"
+    before = sorted(p.stat().st_mtime_ns for p in model.iterdir())
+    fails(2, ["--text"], "calibrate", model, "--out", tmp_path / "a")
+    fails(2, ["--learn", "did you mean 'head'"], "calibrate", model, "--text", text, "--learn", "haed", "--out", tmp_path / "a")
+    fails(2, ["--context", "64", "--length"], "calibrate", model, "--text", text, "--context", 32, "--out", tmp_path / "a")
+    fails(2, ["--rope-base"], "calibrate", model, "--text", text, "--rope-base", 5e5, "--out", tmp_path / "a")
+    make_model(tmp_path / "scaled", rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=2.0))
+    fails(2, ["already"], "calibrate", tmp_path / "scaled", "--text", text, "--context", 128, "--out", tmp_path / "a")
+    (tmp_path / "short.txt").write_text("1 and 2")
+    fails(1, ["short"], "calibrate", model, "--text", tmp_path / "short.txt", "--out", tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+    done = run("calibrate", model, "--text", text, "--eval-text", text, "--length", 32, "--out", tmp_path / "b", *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert "says nothing about other text" in done.stderr and "shorter than the context" in done.stderr
+    assert sorted(p.stat().st_mtime_ns for p in model.iterdir()) == before, "the model's folder was not written to"
+
+
+# finetune
+
+
+def finetune(folder, *more):
+    return result("finetune", folder / "llama", "--steps", 40, "--batch", 4, "--length", 64, "--eval-rows", 8, "--threads", 1,
+                  "--learning-rate", 3e-3, *more)
+
+
+def test_all_weights_learn_a_text(folder, tmp_path):
+    found = finetune(folder, "--text", folder / "text.txt", "--out", tmp_path / "run")
+    assert found["validation"]["loss"] < 4.2, "below the loss of guessing, 5.7"
+    assert (tmp_path / "run" / "finetune.svg").exists()
+    assert run("export", tmp_path / "run", "--out", tmp_path / "hf").returncode == 0
+    ids, ours = logits(tmp_path / "run", tmp_path / "ours")
+    assert (theirs(tmp_path / "hf", ids) - ours).abs().max() <= 1e-5 * ours.abs().max()
+
+
+def test_adapters_learn_and_merge(folder, tmp_path):
+    found = finetune(folder, "--text", folder / "text.txt", "--update", "lora", "--lora.rank", 4, "--temperature", "head",
+                     "--out", tmp_path / "run")
+    assert found["validation"]["loss"] < 5.2
+    before, after = load_file(folder / "llama" / "model.safetensors"), load_file(tmp_path / "run" / "last" / "model.safetensors")
+    assert torch.equal(after["layers.0.mlp.out.weight"], before["model.layers.0.mlp.down_proj.weight"])
+    assert after["layers.0.mlp.out.lora_a"].shape[0] == 4
+    fails(1, ["adapters"], "export", tmp_path / "run", "--as", "llama", "--out", tmp_path / "none")
+    assert run("export", tmp_path / "run", "--fold", "--out", tmp_path / "hf").returncode == 0
+    ids, ours = logits(tmp_path / "run", tmp_path / "ours")
+    assert (theirs(tmp_path / "hf", ids) - ours).abs().max() <= 1e-5 * ours.abs().max()
+    assert (theirs(folder / "llama", ids) - ours).abs().max() > 1e-2
+
+
+def test_answers_of_conversations_are_learned(folder, tmp_path):
+    lines = [dict(messages=[dict(role="user", content=f"say {i % 5}"), dict(role="assistant", content="fox " * (i % 5))])
+             for i in range(100)]
+    (tmp_path / "chat.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    found = finetune(folder, "--chat", tmp_path / "chat.jsonl", "--out", tmp_path / "run")
+    assert found["validation"]["loss"] < 1.5, "the answers are nearly known; the questions were not to be learned"
+    answer = result("chat", tmp_path / "run", "--prompt", "say 3", "--max-tokens", 12, "--temperature", 0)
+    assert answer["answer"].startswith("fox fox")
+
+
+def test_wrong_input_to_finetune(folder, tmp_path):
+    model, text = folder / "llama", folder / "text.txt"
+    fails(2, ["--text", "--chat"], "finetune", model, "--out", tmp_path / "a")
+    fails(2, ["--temperature"], "finetune", model, "--text", text, "--update", "temperature", "--out", tmp_path / "a")
+    (tmp_path / "bad.jsonl").write_text('{"messages": [{"role": "user", "content": "x"}]}\n')
+    fails(1, ["line 1", "assistant"], "finetune", model, "--chat", tmp_path / "bad.jsonl", "--out", tmp_path / "a")
+    assert not (tmp_path / "a").exists()
