@@ -179,6 +179,20 @@ TEST(FusedCrossEntropy, NothingCountsGivesZero) {
   EXPECT_EQ(hidden.grad().abs().sum().item<double>(), 0);
 }
 
+TEST(FusedCrossEntropy, AFrozenWeightGetsNoGradientAndChangesNoOther) {
+  torch::manual_seed(4);
+  const at::Tensor rows = at::randn({50, 8}), targets = at::randint(0, 30, {50}, at::kLong);
+  const auto gradient = [&](at::Tensor& weight) {
+    at::Tensor hidden = rows.clone().requires_grad_();
+    linear_cross_entropy(hidden, weight, targets).backward();
+    return hidden.grad();
+  };
+  at::Tensor frozen = at::randn({30, 8}), learned = frozen.clone().requires_grad_();
+  EXPECT_TRUE(at::equal(gradient(frozen), gradient(learned)));
+  EXPECT_FALSE(frozen.grad().defined());
+  EXPECT_TRUE(learned.grad().defined());
+}
+
 TEST(FusedCrossEntropy, RefusesATargetOutsideTheVocabulary) {
   EXPECT_THROW(linear_cross_entropy(at::randn({2, 8}), at::randn({5, 8}), at::tensor({1L, 5L})),
                c10::Error);
