@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROGRAM = ROOT / "build" / "tempera"
+PROGRAM = pathlib.Path(os.environ.get("TEMPERA_PROGRAM", ROOT / "build" / "tempera"))
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 

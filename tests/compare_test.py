@@ -1,6 +1,7 @@
 """`tempera compare` from outside: results, resuming, refusals."""
 
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import time
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROGRAM = ROOT / "build" / "tempera"
+PROGRAM = pathlib.Path(os.environ.get("TEMPERA_PROGRAM", ROOT / "build" / "tempera"))
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is not built")
 

@@ -18,6 +18,7 @@ BUILD = pathlib.Path(os.environ.get("TEMPERA_BUILD", ROOT / "build" / "release")
 TOOL = BUILD / "src" / "tempera" / "text" / "tokenizer_tool"
 DATA = pathlib.Path(os.environ.get("TEMPERA_DATA", pathlib.Path.home() / ".cache" / "tempera-data"))
 LONG = os.environ.get("TEMPERA_LONG") == "1"
+ODD = 500 if LONG else 200  # texts of each kind
 
 pytestmark = pytest.mark.skipif(not TOOL.exists(), reason=f"{TOOL} is not built (cmake --build build/release --target tests)")
 
@@ -225,12 +226,12 @@ PRE_TOKENIZERS = {
 
 @pytest.mark.parametrize("name", NORMALIZERS)
 def test_normalizers(name, tmp_path):
-    compare(parts(normalizer=NORMALIZERS[name]), odd_texts(500), tmp_path)
+    compare(parts(normalizer=NORMALIZERS[name]), odd_texts(ODD), tmp_path)
 
 
 @pytest.mark.parametrize("name", PRE_TOKENIZERS)
 def test_pre_tokenizers(name, tmp_path):
-    compare(parts(pre_tokenizers=PRE_TOKENIZERS[name]), odd_texts(500), tmp_path)
+    compare(parts(pre_tokenizers=PRE_TOKENIZERS[name]), odd_texts(ODD), tmp_path)
 
 
 @pytest.mark.parametrize("flags", [{}, {"lstrip": True}, {"rstrip": True}, {"single_word": True}, {"normalized": True},
@@ -240,7 +241,7 @@ def test_added_tokens(flags, special, tmp_path):
     # Not a token of blanks as well: the package reads those that follow a token with rstrip twice.
     added = [{"content": content, **flags} for content in ["Hello", "<s>", "[MASK]", "[MASK]</s>", "b  ", "world<s>"]]
     compare(parts(normalizer=NORMALIZERS["Lowercase"], pre_tokenizers=PRE_TOKENIZERS["Metaspace first True"],
-                  added=added), odd_texts(500), tmp_path, special)
+                  added=added), odd_texts(ODD), tmp_path, special)
 
 
 PROCESSORS = {
@@ -355,7 +356,7 @@ def test_sentencepiece(options, tmp_path):
     sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_prefix=str(tmp_path / "m"),
                                              vocab_size=600, hard_vocab_limit=False, minloglevel=2, **options)
     oracle = sentencepiece.SentencePieceProcessor(str(tmp_path / "m.model"))
-    texts = odd_texts(500) + lines[:200]
+    texts = odd_texts(ODD) + lines[:200]
     expect_equal(encode(tmp_path / "m.model", texts, tmp_path), [oracle.encode(text) for text in texts], texts)
 
 
