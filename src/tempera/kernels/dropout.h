@@ -14,7 +14,7 @@ struct DropoutRow {
 };
 
 // row: (b * q_heads + h) * q_rows + i
-inline DropoutRow dropout_row(uint64_t seed, uint64_t row) {
+constexpr DropoutRow dropout_row(uint64_t seed, uint64_t row) {
   uint64_t z = seed + (row + 1) * 0x9E3779B97F4A7C15ULL;  // splitmix64
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
@@ -26,7 +26,7 @@ inline constexpr uint32_t kDropoutStep = 0x9E3779B9U;
 inline constexpr uint32_t kDropoutMul0 = 0x7FEB352DU;
 inline constexpr uint32_t kDropoutMul1 = 0x846CA68BU;
 
-inline uint32_t dropout_bits(DropoutRow row, uint32_t key) {
+constexpr uint32_t dropout_bits(DropoutRow row, uint32_t key) {
   uint32_t x = key * kDropoutStep + row.add;
   x = (x ^ (x >> 16)) * kDropoutMul0;
   x = (x ^ (x >> 15)) * kDropoutMul1;
@@ -34,7 +34,7 @@ inline uint32_t dropout_bits(DropoutRow row, uint32_t key) {
 }
 
 // A probability is kept where dropout_bits >= this threshold.
-inline uint32_t dropout_threshold(double probability) {
+constexpr uint32_t dropout_threshold(double probability) {
   return static_cast<uint32_t>(probability * 4294967296.0);
 }
 

@@ -32,6 +32,7 @@ class Tensor {
   Rows<T> rows() { return {first(), strides_.batch, strides_.head, strides_.row}; }
   Rows<const T> input() { return {first(), strides_.batch, strides_.head, strides_.row}; }
   T* first() { return memory_.data() + first_; }
+  std::vector<T>& memory() { return memory_; }  // guard bands and gaps included
   T& at(int64_t index);  // in the order (batch, head, row, column), whatever the layout
 
   void fill(const std::vector<double>& values);

@@ -19,7 +19,7 @@ __device__ inline Point evaluate(float x) {
   if constexpr (kKind == Activation::kRelu) {
     return {fmaxf(x, 0), x > 0 ? 1.0F : 0.0F};
   } else if constexpr (kKind == Activation::kSilu) {
-    const float sigmoid = __fdividef(1.0F, 1 + __expf(-x));
+    const float sigmoid = quick_inverse(1 + quick_exp(-x));
     return {x * sigmoid, sigmoid * fmaf(x, 1 - sigmoid, 1)};
   } else if constexpr (kKind == Activation::kGelu) {
     const Normal normal = normal_at(x);

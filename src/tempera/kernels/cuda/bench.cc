@@ -1,6 +1,7 @@
 // The time and the bytes a second of every CUDA kernel at the shapes of a training step, beside
 // those of a plain copy. Prints a table, or with --json one document.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tempera/kernels/cuda/attention.h"
 #include "tempera/kernels/cuda/device_mirror.h"
 #include "tempera/kernels/cuda/fused.h"
 #include "tempera/kernels/cuda/prologue.h"
@@ -69,13 +71,16 @@ class Integers {
 
 struct Row {
   std::string name;
-  double microseconds, low, high, bytes;
+  double microseconds, low, high;
+  double work;    // bytes, or operations
+  bool products;  // operations
 };
 
 class Bench {
  public:
   // Medians and quartiles; the second-level cache is cleared before every run.
-  void time(const std::string& name, double bytes, const std::function<void()>& body) {
+  void time(const std::string& name, double work, const std::function<void()>& body,
+            bool products = false) {
     cudaEvent_t begin, end;
     check(cudaEventCreate(&begin), "cudaEventCreate");
     check(cudaEventCreate(&end), "cudaEventCreate");
@@ -91,27 +96,34 @@ class Bench {
       if (run >= kWarmUp) times.push_back(static_cast<double>(milliseconds) * 1e3);
     }
     std::sort(times.begin(), times.end());
-    rows_.push_back({name, times[kRuns / 2], times[kRuns / 4], times[3 * kRuns / 4], bytes});
+    rows_.push_back(
+        {name, times[kRuns / 2], times[kRuns / 4], times[3 * kRuns / 4], work, products});
     cudaEventDestroy(begin);
     cudaEventDestroy(end);
   }
 
   void print(bool json) const {
-    const double ceiling = rows_[0].bytes / rows_[0].microseconds;
+    const double ceiling = rows_[0].work / rows_[0].microseconds;
     cudaDeviceProp device;
     check(cudaGetDeviceProperties(&device, 0), "cudaGetDeviceProperties");
     if (json) std::cout << "{\"device\": \"" << device.name << "\", \"kernels\": [";
     const char* comma = "";
     for (const Row& row : rows_) {
-      const double rate = row.bytes / row.microseconds * 1e-6;
+      const double rate = row.work / row.microseconds * 1e-6;  // a second, in units of 10^12
       char line[256];
-      std::snprintf(
-          line, sizeof line,
-          json ? "%s{\"name\": \"%s\", \"us\": %.1f, \"quartiles\": [%.1f, %.1f], \"mb\": "
-                 "%.1f, \"tb_s\": %.3f, \"share\": %.3f}"
-               : "%s%-42s %8.1f us (%.1f-%.1f) %8.1f MB %6.2f TB/s %4.0f %%\n",
-          json ? comma : "", row.name.c_str(), row.microseconds, row.low, row.high,
-          row.bytes * 1e-6, rate, (json ? 1 : 100) * row.bytes / row.microseconds / ceiling);
+      if (json)
+        std::snprintf(
+            line, sizeof line,
+            "%s{\"name\": \"%s\", \"us\": %.1f, \"quartiles\": [%.1f, %.1f], \"%s\": %.3f}", comma,
+            row.name.c_str(), row.microseconds, row.low, row.high,
+            row.products ? "tflop_s" : "tb_s", rate);
+      else if (row.products)
+        std::snprintf(line, sizeof line, "%-42s %9.1f us (%.1f-%.1f)  %.1f TFLOP/s\n",
+                      row.name.c_str(), row.microseconds, row.low, row.high, rate);
+      else
+        std::snprintf(line, sizeof line, "%-42s %9.1f us (%.1f-%.1f)  %.1f MB %.2f TB/s %.0f %%\n",
+                      row.name.c_str(), row.microseconds, row.low, row.high, row.work * 1e-6, rate,
+                      100 * row.work / row.microseconds / ceiling);
       std::cout << line;
       comma = ", ";
     }
@@ -289,6 +301,75 @@ void bench_optimizer(Bench& bench) {
              [&] { adamw(list, mirror(step.data()), mirror(result.data() + 1), nullptr); });
 }
 
+// Causal, bf16, counted as 4 B H T T D / 2 operations forward and 2.5 times that backward.
+void bench_attention(Bench& bench, int64_t batch, int64_t heads, int64_t rows, int64_t size,
+                     bool everything) {
+  using T = BFloat16;
+  const int64_t count = batch * heads * rows * size;
+  const Numbers<T> q(count), k(count), v(count), out(count), d_out(count), d_q(count), d_k(count),
+      d_v(count);
+  const Numbers<float> lse(batch * heads * rows), sinks(heads);
+  AttentionParams<T> p;
+  p.shape = {batch, heads, heads, rows, rows, size, size};
+  const auto dense = [&](T* data) { return Rows<T>{data, heads * rows * size, rows * size, size}; };
+  const auto input = [&](const T* data) {
+    return Rows<const T>{data, heads * rows * size, rows * size, size};
+  };
+  p.q = input(q.data());
+  p.k = input(k.data());
+  p.v = input(v.data());
+  p.mask.causal = true;
+  p.scale = 1 / std::sqrt(static_cast<float>(size));
+  if (everything) {
+    p.cap = 30;
+    p.sinks = sinks.data();
+  }
+  AttentionOutputs<T> o;
+  o.out = dense(out.data());
+  o.lse = {lse.data(), heads * rows, rows, 1};
+  AttentionGradients<T> g;
+  g.out = input(out.data());
+  g.lse = {lse.data(), heads * rows, rows, 1};
+  g.d_out = input(d_out.data());
+  g.q = dense(d_q.data());
+  g.k = dense(d_k.data());
+  g.v = dense(d_v.data());
+  const DeviceBytes forward(attention_forward_workspace(p));
+  const DeviceBytes backward(attention_backward_workspace(p, g));
+  const double operations = 2.0 * static_cast<double>(count) * static_cast<double>(rows);
+  const std::string what =
+      concat(everything ? "cap and sinks, " : "", "B", batch, " H", heads, " T", rows, " D", size);
+  bench.time(
+      "attention forward, " + what, operations,
+      [&] { attention_forward(p, o, forward.data(), nullptr); }, true);
+  bench.time(
+      "attention backward, " + what, 2.5 * operations,
+      [&] { attention_backward(p, g, backward.data(), nullptr); }, true);
+}
+
+// One new row a sequence; the bytes are those of keys and values.
+void bench_decode(Bench& bench, int64_t batch, int64_t q_heads, int64_t kv_heads, int64_t keys) {
+  using T = BFloat16;
+  const int64_t size = 128, count = batch * kv_heads * keys * size;
+  const Numbers<T> k(count), v(count), q(batch * q_heads * size), out(batch * q_heads * size);
+  std::vector<int32_t> lengths(static_cast<size_t>(batch), static_cast<int32_t>(keys));
+  DeviceMirror mirror;
+  mirror.add(lengths);
+  DecodeParams<T> p;
+  p.attention.shape = {batch, q_heads, kv_heads, 1, keys, size, size};
+  p.attention.q = {q.data(), q_heads * size, size, size};
+  p.attention.k = {k.data(), kv_heads * keys * size, keys * size, size};
+  p.attention.v = {v.data(), kv_heads * keys * size, keys * size, size};
+  p.attention.mask.causal = true;
+  p.attention.scale = 0.088F;
+  p.lengths = mirror(lengths.data());
+  AttentionOutputs<T> o;
+  o.out = {out.data(), q_heads * size, size, size};
+  const DeviceBytes workspace(decode_workspace(p));
+  bench.time(concat("decode, B", batch, " heads ", q_heads, "/", kv_heads, ", ", keys, " keys"),
+             4.0 * static_cast<double>(count), [&] { decode(p, o, workspace.data(), nullptr); });
+}
+
 void run(bool json) {
   Bench bench;
   const size_t size = size_t{2} << 30;
@@ -306,6 +387,11 @@ void run(bool json) {
   bench_loss(bench);
   bench_embedding(bench);
   bench_optimizer(bench);
+  bench_attention(bench, 4, 16, 2048, 64, false);
+  bench_attention(bench, 4, 16, 2048, 64, true);
+  bench_attention(bench, 2, 16, 8192, 128, false);
+  bench_decode(bench, 1, 32, 8, 32768);
+  bench_decode(bench, 16, 32, 8, 8192);
   bench.print(json);
 }
 

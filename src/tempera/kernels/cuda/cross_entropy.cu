@@ -18,45 +18,54 @@ struct Statistics {
   __device__ float lse() const { return max + logf(sum); }
 };
 
-// Calls body(column, numbers, how many) for the row's columns, eight at a time.
+// Calls body(column, numbers, how many) for the row's columns, eight at a time; the next eight are
+// on their way meanwhile. Columns that do not exist are -inf.
 template <class T, class Body>
-__device__ inline void each_pack(int64_t count, Body body) {
-  for (int64_t column = int64_t{threadIdx.x} * kPack; column < count;
-       column += int64_t{kThreads} * kPack)
-    body(column, static_cast<int>(min(int64_t{kPack}, count - column)));
-}
-
-template <class T>
-__device__ inline void load_some(const T* from, int left, bool whole, float (&to)[kPack]) {
-  if (left == kPack) return load_floats(from, whole, to);
+__device__ inline void each_pack(const T* row, int64_t count, bool whole, Body body) {
+  constexpr int64_t kStep = int64_t{kThreads} * kPack;
+  const int64_t full = count / kPack * kPack;
+  const auto fetch = [&](int64_t column) {
+    return column < full ? load_pack(row + column, whole) : Pack<T>{};
+  };
+  int64_t column = int64_t{threadIdx.x} * kPack;
+  Pack<T> next = fetch(column), after = fetch(column + kStep);
+  float x[kPack];
+  for (; column < full; column += kStep) {
+    unpack(next, x);
+    next = after;
+    after = fetch(column + 2 * kStep);
+    body(column, x, kPack);
+  }
+  if (column != full || full == count) return;
+  const int left = static_cast<int>(count - full);
 #pragma unroll
-  for (int i = 0; i < kPack; ++i) to[i] = i < left ? to_float(from[i]) : -INFINITY;
+  for (int i = 0; i < kPack; ++i) x[i] = i < left ? to_float(row[full + i]) : -INFINITY;
+  body(full, x, left);
 }
 
 template <class T>
 __device__ Statistics row_statistics(const CrossEntropyParams<T>& p, const T* row, bool whole) {
   float max = -INFINITY, sum = 0, total = 0;
-  each_pack<T>(p.count, [&](int64_t column, int left) {
-    float x[kPack];
-    load_some(row + column, left, whole, x);
+  each_pack(row, p.count, whole, [&](int64_t, const float(&x)[kPack], int left) {
     float top = x[0];
 #pragma unroll
     for (int i = 1; i < kPack; ++i) top = fmaxf(top, x[i]);
     if (top > max) {
-      sum *= __expf(max - top);
+      sum *= quick_exp(max - top);
       max = top;
     }
     if (max == -INFINITY) return;
+    const float shift = -max * kLog2E;
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) {
-      sum += __expf(x[i] - max);
-      if (i < left) total += x[i];
-    }
+    for (int i = 0; i < kPack; ++i) sum += quick_exp2(fmaf(x[i], kLog2E, shift));
+    if (p.smoothing > 0)
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) total += i < left ? x[i] : 0;
   });
   Statistics all;
   all.max = max_block(max);
-  all.sum = sum_block(max == -INFINITY ? 0 : sum * __expf(max - all.max));
-  all.total = sum_block(total);
+  all.sum = sum_block(max == -INFINITY ? 0 : sum * quick_exp(max - all.max));
+  all.total = p.smoothing > 0 ? sum_block(total) : 0;
   return all;
 }
 
@@ -76,18 +85,20 @@ __device__ void row_gradient(const CrossEntropyParams<T>& p, T* row, int64_t tar
   const float factor = target < 0 ? 0 : p.factor * (p.device_factor ? *p.device_factor : 1);
   const float lse = s.lse();
   const float even = p.smoothing / static_cast<float>(p.classes);
-  each_pack<T>(p.count, [&](int64_t column, int left) {
-    float x[kPack];
-    load_some(row + column, left, whole, x);
+  const float shift = -lse * kLog2E;
+  each_pack(row, p.count, whole, [&](int64_t column, const float(&x)[kPack], int left) {
+    float d[kPack];
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) {
-      const bool hit = p.first + column + i == target;
-      const float d = __expf(x[i] - lse) - even - (hit ? 1 - p.smoothing : 0);
-      x[i] = target < 0 ? 0 : factor * d;
-    }
-    const Pack<T> pack = pack_of<T>(x);
+    for (int i = 0; i < kPack; ++i) d[i] = quick_exp2(fmaf(x[i], kLog2E, shift)) - even;
+    const int64_t hit = target - p.first - column;
+    if (hit >= 0 && hit < kPack)
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) d[i] -= hit == i ? 1 - p.smoothing : 0;
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) d[i] = target < 0 ? 0 : factor * d[i];
+    const Pack<T> pack = pack_of<T>(d);
     if (left == kPack) return store_pack(row + column, pack, whole);
-    for (int i = 0; i < left; ++i) row[column + i] = pack.at[i];
+    for (int i = 0; i < left; ++i) row[column + i] = pack.element(i);
   });
 }
 

@@ -75,6 +75,7 @@ class DeviceMirror {
     add(std::span<T>(host));
   }
 
+  // A pointer to a piece that is empty becomes null.
   template <class T>
   T* operator()(T* host) const {
     if (!host) return nullptr;

@@ -1,3 +1,4 @@
+#include <bit>
 #include <cub/device/device_radix_sort.cuh>
 
 #include "tempera/base/error.h"
@@ -33,10 +34,10 @@ __global__ void __launch_bounds__(kThreads)
 
 // Keys to sort by: an id below 0 goes to the end.
 __global__ void __launch_bounds__(kThreads)
-    key_kernel(int64_t rows, const int64_t* ids, uint32_t* keys, uint32_t* order) {
+    key_kernel(int64_t rows, int64_t classes, const int64_t* ids, uint32_t* keys, uint32_t* order) {
   const int64_t r = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (r >= rows) return;
-  keys[r] = ids[r] < 0 ? 0xFFFFFFFFU : static_cast<uint32_t>(ids[r]);
+  keys[r] = static_cast<uint32_t>(ids[r] < 0 ? classes : ids[r]);
   order[r] = static_cast<uint32_t>(r);
 }
 
@@ -49,24 +50,16 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t begin = blockIdx.x;
   const uint32_t id = keys[begin];
   if (id >= p.classes || (begin > 0 && keys[begin - 1] == id)) return;
-  __shared__ int64_t shared_end;
-  if (threadIdx.x == 0) {  // the first place behind this id
-    int64_t low = begin + 1, high = p.rows;
-    while (low < high) {
-      const int64_t middle = (low + high) / 2;
-      if (keys[middle] == id)
-        low = middle + 1;
-      else
-        high = middle;
-    }
-    shared_end = low;
+  int64_t end = begin;  // the first place behind this id
+  for (int same = kThreads; same == kThreads; end += same) {
+    const int64_t at = end + threadIdx.x;
+    same = __syncthreads_count(at < p.rows && keys[at] == id);
   }
-  __syncthreads();
   const int warp = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int64_t share = ceil_div(shared_end - begin, kWarps);
-  const int64_t first = begin + warp * share, last = min(shared_end, first + share);
-  const int used = static_cast<int>(ceil_div(shared_end - begin, share));
+  const int64_t share = ceil_div(end - begin, kWarps);
+  const int64_t first = begin + warp * share, last = min(end, first + share);
+  const int used = static_cast<int>(ceil_div(end - begin, share));
   __shared__ float shared[kWarps][kWarp * kPack];
   for (int64_t base = 0; base < p.size; base += kWarp * kPack) {
     const int64_t column = base + lane * kPack;
@@ -148,10 +141,11 @@ void embedding_backward(const EmbeddingGradient<T, G>& params, void* workspace, 
   }
   const auto rows = static_cast<unsigned>(params.rows);
   key_kernel<<<static_cast<unsigned>(ceil_div(params.rows, kThreads)), kThreads, 0, stream>>>(
-      params.rows, params.ids, lists[0], lists[2]);
+      params.rows, params.classes, params.ids, lists[0], lists[2]);
   size_t size = sort_size(params.rows);
   cub::DeviceRadixSort::SortPairs(bytes, size, lists[0], lists[1], lists[2], lists[3],
-                                  static_cast<int>(params.rows), 0, 32, stream);
+                                  static_cast<int>(params.rows), 0,
+                                  std::bit_width(static_cast<uint64_t>(params.classes)), stream);
   sum_kernel<<<rows, kThreads, 0, stream>>>(params, lists[1], lists[3],
                                             aligned(params.d_y, params.size));
   check_launch("embedding_backward");

@@ -6,10 +6,10 @@
 namespace tempera::kernels::cuda {
 namespace {
 
-// A row is held in the registers of kWarps warps, kChunks packs a lane; a block has eight warps or
-// one row's.
-constexpr int kChunks = 4;
-constexpr int64_t kColumnsPerWarp = kChunks * kWarp * kPack;
+// A row is held in the registers of kWarps warps, up to kMaxChunks packs a lane; a block has eight
+// warps or one row's.
+constexpr int kMaxChunks = 4;
+constexpr int64_t kColumnsPerWarp = kMaxChunks * kWarp * kPack;
 constexpr int64_t kBackwardBlocks = 264;  // of the partial sums; a number of its own, for the bits
 
 template <int kWarps>
@@ -39,7 +39,7 @@ struct Layout {
   }
 };
 
-template <class T, int kWarps>
+template <class T, int kWarps, int kChunks>
 __global__ void __launch_bounds__(Layout<kWarps>::kThreads)
     forward_kernel(const __grid_constant__ NormParams<T> p,
                    const __grid_constant__ NormOutputs<T> out, bool whole) {
@@ -86,24 +86,26 @@ __global__ void __launch_bounds__(Layout<kWarps>::kThreads)
   for (int c = 0; c < kChunks; ++c) {
     const int64_t column = L::column(c);
     if (column >= p.size) continue;
-    float y[kPack];
+    float gain[kPack], bias[kPack], y[kPack];
+    if (p.gain) load_floats(p.gain + column, whole, gain);
+    if (p.bias) load_floats(p.bias + column, whole, bias);
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
       y[i] = h[c][i] * rstd;
-      if (p.gain) y[i] *= p.gain[column + i];
-      if (p.bias) y[i] += p.bias[column + i];
+      if (p.gain) y[i] *= gain[i];
+      if (p.bias) y[i] += bias[i];
     }
     store_pack(out.y + r * p.size + column, pack_of<T>(y), whole);
   }
 }
 
 // Partial sums of block b: row b of (kBackwardBlocks, 2 * size), those of the gain first.
-template <class T, int kWarps>
-__global__ void __launch_bounds__(Layout<kWarps>::kThreads)
+template <class T, int kWarps, int kChunks, bool kBias>
+__global__ void __launch_bounds__(Layout<kWarps>::kThreads, kWarps < 16 ? 2 : 1)
     backward_kernel(const __grid_constant__ NormParams<T> p,
                     const __grid_constant__ NormGradients<T> g, float* partial, bool whole) {
   using L = Layout<kWarps>;
-  float d_gain[kChunks][kPack] = {}, d_bias[kChunks][kPack] = {};
+  float d_gain[kChunks][kPack] = {}, d_bias[kBias ? kChunks : 1][kPack] = {};
   const int64_t rows = ceil_div(p.rows, int64_t{L::kRows} * gridDim.x) * L::kRows;
   const int64_t begin = int64_t{blockIdx.x} * rows, end = min(p.rows, begin + rows);
   const auto n = static_cast<float>(p.size);
@@ -112,7 +114,7 @@ __global__ void __launch_bounds__(Layout<kWarps>::kThreads)
     const bool active = r < end;
     const float mean = active && p.centred ? g.mean[r] : 0;
     const float rstd = active ? g.rstd[r] : 0;
-    Pack<T> x[kChunks], dy[kChunks];
+    Pack<T> x[kChunks], dy[kChunks], past[kChunks];
     float product = 0, total = 0;
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
@@ -120,17 +122,20 @@ __global__ void __launch_bounds__(Layout<kWarps>::kThreads)
       if (!active || L::column(c) >= p.size) continue;
       x[c] = load_pack(p.x + at, whole);
       dy[c] = load_pack(g.d_y + at, whole);
+      if (g.d_h) past[c] = load_pack(g.d_h + at, whole);
     }
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       if (!active || L::column(c) >= p.size) continue;
+      float gain[kPack];
+      if (p.gain) load_floats(p.gain + L::column(c), whole, gain);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
-        const float normed = (to_float(x[c].at[i]) - mean) * rstd;
-        const float d = to_float(dy[c].at[i]);
+        const float normed = (x[c].get(i) - mean) * rstd;
+        const float d = dy[c].get(i);
         d_gain[c][i] = fmaf(d, normed, d_gain[c][i]);
-        d_bias[c][i] += d;
-        const float scaled = p.gain ? d * p.gain[L::column(c) + i] : d;
+        if constexpr (kBias) d_bias[c][i] += d;
+        const float scaled = p.gain ? d * gain[i] : d;
         product = fmaf(scaled, normed, product);
         total += scaled;
       }
@@ -141,13 +146,14 @@ __global__ void __launch_bounds__(Layout<kWarps>::kThreads)
     for (int c = 0; c < kChunks; ++c) {
       const int64_t at = r * p.size + L::column(c);
       if (!active || L::column(c) >= p.size) continue;
-      float d[kPack] = {};
-      if (g.d_h) load_floats(g.d_h + at, whole, d);
+      float d[kPack] = {}, gain[kPack];
+      if (g.d_h) unpack(past[c], d);
+      if (p.gain) load_floats(p.gain + L::column(c), whole, gain);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
-        const float normed = (to_float(x[c].at[i]) - mean) * rstd;
-        float scaled = to_float(dy[c].at[i]);
-        if (p.gain) scaled *= p.gain[L::column(c) + i];
+        const float normed = (x[c].get(i) - mean) * rstd;
+        float scaled = dy[c].get(i);
+        if (p.gain) scaled *= gain[i];
         d[i] = fmaf(rstd, scaled - total - normed * product, d[i]);
       }
       store_pack(g.d_x + at, pack_of<T>(d), whole);
@@ -155,14 +161,16 @@ __global__ void __launch_bounds__(Layout<kWarps>::kThreads)
   }
   if (!g.d_gain && !g.d_bias) return;
   extern __shared__ float shared[];  // (kRows, size)
-  for (const bool bias : {false, true}) {
+#pragma unroll
+  for (int bias = 0; bias < (kBias ? 2 : 1); ++bias) {
     __syncthreads();
 #pragma unroll
     for (int c = 0; c < kChunks; ++c)
       if (L::column(c) < p.size)
 #pragma unroll
         for (int i = 0; i < kPack; ++i)
-          shared[L::row() * p.size + L::column(c) + i] = bias ? d_bias[c][i] : d_gain[c][i];
+          shared[L::row() * p.size + L::column(c) + i] =
+              bias == 1 ? d_bias[kBias ? c : 0][i] : d_gain[c][i];
     __syncthreads();
     for (int64_t column = threadIdx.x; column < p.size; column += L::kThreads) {
       float sum = 0;
@@ -188,12 +196,17 @@ void check_norm(const NormParams<T>& p) {
   TEMPERA_CHECK(p.rows >= 0, "norm of ", p.rows, " rows");
 }
 
+// Calls kernel.template operator()<kWarps, kChunks>().
 template <class Kernel>
-void with_warps(int64_t size, Kernel kernel) {
-  if (size <= kColumnsPerWarp) return kernel.template operator()<1>();
-  if (size <= 2 * kColumnsPerWarp) return kernel.template operator()<2>();
-  if (size <= 4 * kColumnsPerWarp) return kernel.template operator()<4>();
-  return kernel.template operator()<16>();
+void with_layout(int64_t size, Kernel kernel) {
+  constexpr int64_t kChunkColumns = kWarp * kPack;
+  if (size <= kChunkColumns) return kernel.template operator()<1, 1>();
+  if (size <= 2 * kChunkColumns) return kernel.template operator()<1, 2>();
+  if (size <= 3 * kChunkColumns) return kernel.template operator()<1, 3>();
+  if (size <= 4 * kChunkColumns) return kernel.template operator()<1, 4>();
+  if (size <= 8 * kChunkColumns) return kernel.template operator()<4, 2>();
+  if (size <= 16 * kChunkColumns) return kernel.template operator()<4, 4>();
+  return kernel.template operator()<16, 4>();
 }
 
 }  // namespace
@@ -204,10 +217,11 @@ void norm_forward(const NormParams<T>& params, const NormOutputs<T>& outputs, St
   TEMPERA_CHECK(!params.residual || outputs.h, "norm: a residual is given, and nowhere to put h");
   if (params.rows == 0) return;
   const bool whole = aligned(params.x, params.size) && aligned(params.residual, 0) &&
-                     aligned(outputs.h, 0) && aligned(outputs.y, 0);
-  with_warps(params.size, [&]<int kWarps>() {
+                     aligned(outputs.h, 0) && aligned(outputs.y, 0) && aligned(params.gain, 0) &&
+                     aligned(params.bias, 0);
+  with_layout(params.size, [&]<int kWarps, int kChunks>() {
     using L = Layout<kWarps>;
-    forward_kernel<T, kWarps>
+    forward_kernel<T, kWarps, kChunks>
         <<<static_cast<unsigned>(ceil_div(params.rows, L::kRows)), L::kThreads, 0, stream>>>(
             params, outputs, whole);
   });
@@ -224,19 +238,26 @@ void norm_backward(const NormParams<T>& params, const NormGradients<T>& gradient
   check_norm(params);
   TEMPERA_CHECK(!params.centred || gradients.mean, "norm: a centred one, and no mean");
   const bool whole = aligned(params.x, params.size) && aligned(gradients.d_y, 0) &&
-                     aligned(gradients.d_h, 0) && aligned(gradients.d_x, 0);
+                     aligned(gradients.d_h, 0) && aligned(gradients.d_x, 0) &&
+                     aligned(params.gain, 0);
   auto* partial = static_cast<float*>(workspace);
   int64_t blocks = 0;
   if (params.rows > 0)
-    with_warps(params.size, [&]<int kWarps>() {
+    with_layout(params.size, [&]<int kWarps, int kChunks>() {
       using L = Layout<kWarps>;
       blocks = std::min(kBackwardBlocks, ceil_div(params.rows, L::kRows));
       const size_t shared = sizeof(float) * static_cast<size_t>(L::kRows * params.size);
-      if (shared > 48 * 1024)
-        cudaFuncSetAttribute(backward_kernel<T, kWarps>,
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
-      backward_kernel<T, kWarps><<<static_cast<unsigned>(blocks), L::kThreads, shared, stream>>>(
-          params, gradients, partial, whole);
+      const auto launch = [&](auto kernel) {
+        if (shared > 48 * 1024)
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shared));
+        kernel<<<static_cast<unsigned>(blocks), L::kThreads, shared, stream>>>(params, gradients,
+                                                                               partial, whole);
+      };
+      if (gradients.d_bias)
+        launch(backward_kernel<T, kWarps, kChunks, true>);
+      else
+        launch(backward_kernel<T, kWarps, kChunks, false>);
     });
   if (gradients.d_gain || gradients.d_bias)
     reduce_kernel<<<dim3(static_cast<unsigned>(ceil_div(params.size, kWarp)), 2),

@@ -26,7 +26,7 @@ __device__ inline void store_left(T* to, int left, bool whole, const float (&fro
   if (left == kPack) return store_pack(to, pack, whole);
 #pragma unroll
   for (int i = 0; i < kPack; ++i)
-    if (i < left) to[i] = pack.at[i];
+    if (i < left) to[i] = pack.element(i);
 }
 
 __device__ inline void load_gradient(const OptimizerTensor& t, int64_t at, int left, bool whole,

@@ -11,7 +11,7 @@
 // angles of a row come from the first-level cache for all heads but the first.
 namespace tempera::kernels::cuda {
 
-constexpr int kPrologueWarps = 8;
+constexpr int kPrologueWarps = 4;
 constexpr int64_t kPrologueRows = 128;  // of a block
 
 template <class T>
@@ -52,64 +52,102 @@ __device__ inline const X& choose(Operand which, const X& q, const X& k, const X
   return which == Operand::kQ ? q : which == Operand::kK ? k : v;
 }
 
-// What a lane keeps of its head: eight columns.
-template <class T, int kLanes>
+// What a lane keeps of its head, eight columns: by value, since a load through a reference into the
+// parameters would come back in every row. Vectors of the head are in shared memory, which the warp
+// has for itself: registers are what the kernels are short of.
+template <class T, int kLanes, bool kWhole>
 struct PrologueLane {
-  const PrologueOperand& operand;
   PrologueHead place;
-  int chunk;      // which eight columns
-  int64_t first;  // the first of them
-  bool live;      // the head has them
-  float bias[kPack], w[kPack], gain[kPack];
+  int chunk;  // which eight columns
+  int first;  // the first of them
+  bool live;  // the head has them
+  bool norm, rotates, counts, recipe;
+  const float* finished;  // the caller's scales of this sequence and head
+  int64_t finished_step;
+  float inverse_size;
+  const float* bias;  // of these columns, in shared memory; null: none
+  const float* w;
+  const float* gain;
   float s, c, g;
-  int partner = 0;  // the chunk that these columns are rotated with
-  float sign = 0;   // of its share; 0: these columns stay
+  int partner;     // the chunk that these columns are rotated with
+  float sign = 0;  // of its share; 0: these columns stay
 
-  __device__ PrologueLane(const PrologueParams<T>& p, int64_t slot)
-      : operand(choose(prologue_head(p, slot).which, p.q, p.k, p.v)),
-        place(prologue_head(p, slot)),
+  // shared: (kPrologueWarps, 3, kLanes * kPack)
+  __device__ PrologueLane(const PrologueParams<T>& p, int64_t slot, int64_t b, float* shared)
+      : place(prologue_head(p, slot)),
         chunk(static_cast<int>(threadIdx.x) % kLanes),
         first(chunk * kPack),
-        live(first < operand.size) {
+        partner(chunk) {
+    const PrologueOperand& operand = choose(place.which, p.q, p.k, p.v);
     const PrologueScale& scale = operand.scale;
-#pragma unroll
-    for (int i = 0; i < kPack; ++i) {
-      bias[i] = live && p.bias ? p.bias[place.column + first + i] : 0;
-      w[i] = live && scale.w ? scale.w[place.head * operand.size + first + i] : 0;
-      const int64_t row = operand.gain_by_head ? place.head * operand.size : 0;
-      gain[i] = live && operand.gain ? operand.gain[row + first + i] : 1;
-    }
+    live = first < operand.size;
+    norm = operand.norm;
+    rotates = operand.rotate;
+    counts = scale.g;
+    recipe = scale.recipe();
+    finished = scale.rows.data ? row_at(scale.rows, b, place.head, 0) : nullptr;
+    finished_step = scale.rows.row;
+    inverse_size = 1 / static_cast<float>(operand.size);
+    constexpr int kColumns = kLanes * kPack;
+    float* const mine = shared + threadIdx.x / kWarp * 3 * kColumns;
+    const auto keep = [&](const float* from, int which) -> const float* {
+      if (!from) return nullptr;
+      for (int i = static_cast<int>(threadIdx.x) % kWarp; i < kColumns; i += kWarp)
+        mine[which * kColumns + i] = i < operand.size ? from[i] : 0;
+      return mine + which * kColumns + first;
+    };
+    bias = keep(p.bias ? p.bias + place.column : nullptr, 0);
+    w = keep(scale.w ? scale.w + place.head * operand.size : nullptr, 1);
+    const int64_t gain_row = operand.gain_by_head ? place.head * operand.size : 0;
+    gain = keep(operand.gain ? operand.gain + gain_row : nullptr, 2);
+    __syncwarp();
     s = scale.s ? scale.s[place.head] : 1;
     c = scale.c ? scale.c[place.head] : 0;
     g = scale.g ? scale.g[place.head] : 0;
-    partner = chunk;
-    if (!operand.rotate || first >= 2 * p.pairs) return;
+    if (!rotates || first >= 2 * p.pairs) return;
     const int half = static_cast<int>(p.pairs) / kPack;
     partner = chunk < half ? chunk + half : chunk - half;
     sign = chunk < half ? -1 : 1;
   }
 
+  __device__ void add_bias(float (&x)[kPack]) const {
+    if (!bias) return;
+    float add[kPack];
+    load_floats(bias, true, add);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) x[i] += add[i];
+  }
+  __device__ void multiply_gain(float (&x)[kPack]) const {
+    if (!gain) return;
+    float factor[kPack];
+    load_floats(gain, true, factor);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) x[i] *= factor[i];
+  }
+
   // (cos, sin) turns y; direction -1 turns it back. All lanes of the warp call it.
-  __device__ void rotate(const PrologueParams<T>& p, int64_t b, int64_t t, bool whole,
-                         float direction, float (&y)[kPack]) const {
-    if (!operand.rotate) return;  // uniform over the warp
+  __device__ void rotate(const PrologueParams<T>& p, int64_t b, int t, float direction,
+                         float (&y)[kPack]) const {
+    if (!rotates) return;  // uniform over the warp
     float cos[kPack], sin[kPack];
     if (sign != 0) {
-      const int64_t row = p.table_row ? p.table_row[b * p.rows + t] : t;
-      const int64_t at = row * p.pairs + (sign < 0 ? first : first - p.pairs);
-      load_floats(p.cos + at, whole, cos);
-      load_floats(p.sin + at, whole, sin);
+      const int row = p.table_row ? static_cast<int>(p.table_row[b * p.rows + t]) : t;
+      const auto pairs = static_cast<int>(p.pairs);
+      const int at = row * pairs + (sign < 0 ? first : first - pairs);
+      load_floats(p.cos + at, kWhole, cos);
+      load_floats(p.sin + at, kWhole, sin);
     }
+    direction *= sign;
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
       const float other = __shfl_sync(kAllLanes, y[i], partner, kLanes);
-      if (sign != 0) y[i] = fmaf(direction * sign * other, sin[i], y[i] * cos[i]);
+      if (sign != 0) y[i] = fmaf(direction * other, sin[i], y[i] * cos[i]);
     }
   }
 };
 
 // The numbers of one row of a head.
-template <class T, int kLanes>
+template <class T, int kLanes, bool kWhole>
 struct PrologueRow {
   float rstd = 1;
   float tanh_term = 0;
@@ -118,44 +156,35 @@ struct PrologueRow {
   float finished = 1;  // the caller's scale
   float a = 1;
 
-  // x: eight columns of the projection, bias included. gelu: of them, where there is a w.
-  __device__ PrologueRow(const PrologueParams<T>& p, const PrologueLane<T, kLanes>& lane, int64_t b,
-                         int64_t t, const float (&x)[kPack], const float (&gelu)[kPack]) {
-    const PrologueOperand& operand = lane.operand;
-    const PrologueScale& scale = operand.scale;
-    if (operand.norm) {
+  // x: eight columns of the projection, bias included. f: their share of <w, gelu(x)>.
+  __device__ PrologueRow(const PrologueParams<T>& p, const PrologueLane<T, kLanes, kWhole>& lane,
+                         int64_t b, int t, const float (&x)[kPack], float f) {
+    if (lane.counts) log_n = p.log_n[b * p.rows + t];
+    if (lane.finished) finished = lane.finished[t * lane.finished_step];
+    if (lane.norm) {
       float square = 0;
 #pragma unroll
       for (int i = 0; i < kPack; ++i) square = fmaf(x[i], x[i], square);
-      const float mean = sum_lanes<kLanes>(square) / static_cast<float>(operand.size);
-      rstd = rsqrtf(mean + p.epsilon);
+      rstd = rsqrtf(fmaf(sum_lanes<kLanes>(square), lane.inverse_size, p.epsilon));
     }
-    if (scale.recipe()) {
-      sum = lane.c;
-      if (scale.w) {
-        float f = 0;
-#pragma unroll
-        for (int i = 0; i < kPack; ++i) f = fmaf(lane.w[i], gelu[i], f);
-        tanh_term = tanh_of(sum_lanes<kLanes>(f));
-        sum += tanh_term;
-      }
-      if (scale.g) {
-        log_n = p.log_n[b * p.rows + t];
-        sum = fmaf(lane.g, log_n, sum);
-      }
-    }
-    if (scale.rows.data) finished = *row_at(scale.rows, b, lane.place.head, t);
+    if (lane.w) tanh_term = tanh_of(sum_lanes<kLanes>(f));
+    if (lane.recipe) sum = fmaf(lane.g, log_n, lane.c + tanh_term);
     a = finished * lane.s * sum;
   }
 };
 
-// Calls kernel.template operator()<kLanes>() with the lanes that a row of so many columns takes.
+template <int kLanes>
+constexpr int kPrologueShared = kPrologueWarps * 3 * kLanes * kPack;  // floats
+
+// Calls kernel.template operator()<kLanes, kWhole>() with the lanes that a row of so many columns
+// takes. Vectors that are not aligned are rare, and need no fast variant.
 template <class Kernel>
-void with_lanes(int64_t size, Kernel kernel) {
-  if (size <= 32) return kernel.template operator()<4>();
-  if (size <= 64) return kernel.template operator()<8>();
-  if (size <= 128) return kernel.template operator()<16>();
-  return kernel.template operator()<32>();
+void with_lanes(int64_t size, bool whole, Kernel kernel) {
+  if (!whole) return kernel.template operator()<32, false>();
+  if (size <= 32) return kernel.template operator()<4, true>();
+  if (size <= 64) return kernel.template operator()<8, true>();
+  if (size <= 128) return kernel.template operator()<16, true>();
+  return kernel.template operator()<32, true>();
 }
 
 }  // namespace tempera::kernels::cuda

@@ -43,57 +43,56 @@ struct Sums {
 };
 
 // d: the gradient of the row's eight outputs; becomes that of the projection.
-template <class T, int kLanes>
-__device__ void row_backward(const PrologueParams<T>& p, const PrologueLane<T, kLanes>& lane,
-                             const PrologueOperandGradient& gradient, int64_t b, int64_t t,
-                             bool active, bool whole_table, const float (&x)[kPack],
+template <class T, int kLanes, bool kWhole>
+__device__ void row_backward(const PrologueParams<T>& p,
+                             const PrologueLane<T, kLanes, kWhole>& lane, float* d_finished,
+                             int64_t b, int t, bool active, const float (&x)[kPack],
                              float (&d)[kPack], Sums<kLanes>& sums) {
-  const PrologueOperand& operand = lane.operand;
-  float gelu[kPack], slope[kPack];
-  if (operand.scale.w)
+  float gelu[kPack], slope[kPack];  // slope: of w * gelu
+  float f = 0;
+  if (lane.w) {
+    load_floats(lane.w, true, slope);
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
       const Normal normal = normal_at(x[i]);
       gelu[i] = x[i] * normal.below;
-      slope[i] = fmaf(x[i], normal.density, normal.below);
+      f = fmaf(slope[i], gelu[i], f);
+      slope[i] *= fmaf(x[i], normal.density, normal.below);
     }
-  const PrologueRow<T, kLanes> row(p, lane, b, t, x, gelu);
-  lane.rotate(p, b, t, whole_table, -1, d);
+  }
+  const PrologueRow<T, kLanes, kWhole> row(p, lane, b, t, x, f);
+  lane.rotate(p, b, t, -1, d);
 
-  // d_a = <d, y>, y the normed row; the norm's own backward needs the same product.
-  const bool scaled = operand.scale.recipe() || operand.scale.rows.data;
-  float d_a = 0;
-  if (operand.norm || scaled) {
+  // d_a = <d * gain, x * rstd>; the norm's own backward needs the same product.
+  if (lane.norm) {
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) d_a = fmaf(d[i], x[i] * lane.gain[i], d_a);
+    for (int i = 0; i < kPack; ++i)
+      sums.gain[i] = fmaf(row.a * row.rstd * d[i], x[i], sums.gain[i]);
+    lane.multiply_gain(d);
+  }
+  float d_a = 0;
+  if (lane.norm || lane.recipe || lane.finished) {
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) d_a = fmaf(d[i], x[i], d_a);
     d_a = sum_lanes<kLanes>(d_a) * row.rstd;
   }
-  if (operand.norm) {
-    const float mean = row.a * d_a / static_cast<float>(operand.size);
+  const float factor = row.a * row.rstd;
+  const float mean = lane.norm ? factor * row.rstd * d_a * lane.inverse_size : 0;
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) {
-      const float normed = x[i] * row.rstd;
-      sums.gain[i] = fmaf(row.a * d[i], normed, sums.gain[i]);
-      d[i] = row.rstd * fmaf(-normed, mean, row.a * d[i] * lane.gain[i]);
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < kPack; ++i) d[i] *= row.a;
-  }
-  if (gradient.rows.data && active && lane.first == 0)
-    *row_at(gradient.rows, b, lane.place.head, t) = d_a * lane.s * row.sum;
-  if (operand.scale.recipe() && active) {
+  for (int i = 0; i < kPack; ++i) d[i] = fmaf(-mean, x[i], factor * d[i]);
+  if (d_finished && active && lane.first == 0) *d_finished = d_a * lane.s * row.sum;
+  if (lane.recipe && active) {
     const float d_recipe = d_a * row.finished;
     const float d_sum = d_recipe * lane.s;
     sums.s = fmaf(d_recipe, row.sum, sums.s);
     sums.c += d_sum;
     sums.g = fmaf(d_sum, row.log_n, sums.g);
-    if (operand.scale.w) {
+    if (lane.w) {
       const float d_f = d_sum * (1 - row.tanh_term * row.tanh_term);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
         sums.w[i] = fmaf(d_f, gelu[i], sums.w[i]);
-        d[i] = fmaf(d_f * lane.w[i], slope[i], d[i]);
+        d[i] = fmaf(d_f, slope[i], d[i]);
       }
     }
   }
@@ -101,48 +100,50 @@ __device__ void row_backward(const PrologueParams<T>& p, const PrologueLane<T, k
   for (int i = 0; i < kPack; ++i) sums.bias[i] += active ? d[i] : 0;
 }
 
-template <class T, int kLanes>
-__global__ void __launch_bounds__(kPrologueWarps* kWarp, 2)
+template <class T, int kLanes, bool kWhole>
+__global__ void __launch_bounds__(kPrologueWarps* kWarp, 3)
     backward_kernel(const __grid_constant__ PrologueParams<T> p,
                     const __grid_constant__ PrologueGradients<T> gradients, int64_t size,
-                    float* records, bool whole, bool whole_table) {
+                    float* records) {
   const int64_t slots = p.q.heads + p.k.heads + p.v.heads;
   const int64_t slot = int64_t{blockIdx.y} * kPrologueWarps + threadIdx.x / kWarp;
   if (slot >= slots) return;
-  const PrologueLane<T, kLanes> lane(p, slot);
+  const int64_t b = blockIdx.z;
+  __shared__ alignas(16) float shared[kPrologueShared<kLanes>];
+  const PrologueLane<T, kLanes, kWhole> lane(p, slot, b, shared);
   const Rows<const T>& d_out =
       choose(lane.place.which, gradients.d_q, gradients.d_k, gradients.d_v);
-  const PrologueOperandGradient& gradient =
-      choose(lane.place.which, gradients.q, gradients.k, gradients.v);
-  const int64_t b = blockIdx.z;
-  const int64_t begin = int64_t{blockIdx.x} * kPrologueRows;
-  const int64_t end = min(p.rows, begin + kPrologueRows);
-  constexpr int kStep = kWarp / kLanes;
+  const Rows<float>& d_scale =
+      choose(lane.place.which, gradients.q.rows, gradients.k.rows, gradients.v.rows);
+  float* const d_finished = d_scale.data ? row_at(d_scale, b, lane.place.head, 0) : nullptr;
+  const int64_t d_finished_step = d_scale.row, d_out_step = d_out.row;
   const int64_t column = lane.place.column + lane.first;
   const T* const x_rows = p.x + b * p.rows * p.stride + column;
+  const T* const d_out_rows = row_at(d_out, b, lane.place.head, 0) + lane.first;
   T* const d_rows = gradients.x + b * p.rows * gradients.stride + column;
+  const int begin = static_cast<int>(blockIdx.x * kPrologueRows);
+  const int end = min(static_cast<int>(p.rows), begin + static_cast<int>(kPrologueRows));
+  constexpr int kStep = kWarp / kLanes;
+  int t = begin + static_cast<int>(threadIdx.x) % kWarp / kLanes;
   Sums<kLanes> sums;
-  int64_t t = begin + threadIdx.x % kWarp / kLanes;
-  Pack<T> next_x{}, next_d{};
-  const auto prefetch = [&](int64_t at) {
-    if (!lane.live || at >= end) return;
-    next_x = load_pack(x_rows + at * p.stride, whole);
-    next_d = load_pack(row_at(d_out, b, lane.place.head, at) + lane.first, whole);
+  const auto fetch = [&](const T* rows, int64_t step, int at) {
+    Pack<T> pack{};
+    if (lane.live && at < end) pack = load_pack(rows + at * step, kWhole);
+    return pack;
   };
-  prefetch(t);
-  for (int64_t base = begin; base < end; base += kStep, t += kStep) {
+  Pack<T> next_x = fetch(x_rows, p.stride, t), next_d = fetch(d_out_rows, d_out_step, t);
+#pragma unroll 1
+  for (int base = begin; base < end; base += kStep, t += kStep) {
     const bool active = lane.live && t < end;
     float x[kPack], d[kPack];
     unpack(next_x, x);
     unpack(next_d, d);
-    prefetch(t + kStep);
-#pragma unroll
-    for (int i = 0; i < kPack; ++i) {
-      x[i] = active ? x[i] + lane.bias[i] : 0;
-      d[i] = active ? d[i] : 0;
-    }
-    row_backward(p, lane, gradient, b, min(t, end - 1), active, whole_table, x, d, sums);
-    if (active) store_pack(d_rows + t * gradients.stride, pack_of<T>(d), whole);
+    next_x = fetch(x_rows, p.stride, t + kStep);
+    next_d = fetch(d_out_rows, d_out_step, t + kStep);
+    lane.add_bias(x);
+    row_backward(p, lane, d_finished ? d_finished + t * d_finished_step : nullptr, b,
+                 min(t, end - 1), active, x, d, sums);
+    if (active) store_pack(d_rows + t * gradients.stride, pack_of<T>(d), kWhole);
   }
   sums.add_up();
   if (lane.live && threadIdx.x % kWarp < kLanes)
@@ -214,13 +215,14 @@ void prologue_backward(const PrologueParams<T>& params, const PrologueGradients<
   if (params.q.heads) whole = whole && aligned(gradients.d_q);
   if (params.k.heads) whole = whole && aligned(gradients.d_k);
   if (params.v.heads) whole = whole && aligned(gradients.d_v);
-  const bool whole_table = aligned(params.cos, 0) && aligned(params.sin, 0);
+  whole = whole && aligned(params.cos, 0) && aligned(params.sin, 0);
   const int64_t size = prologue_size(params);
   auto* records = static_cast<float*>(workspace);
   if (params.batch * params.rows > 0)
-    with_lanes(size, [&]<int kLanes>() {
-      backward_kernel<T, kLanes><<<prologue_grid(params), kPrologueWarps * kWarp, 0, stream>>>(
-          params, gradients, size, records, whole, whole_table);
+    with_lanes(size, whole, [&]<int kLanes, bool kWhole>() {
+      backward_kernel<T, kLanes, kWhole>
+          <<<prologue_grid(params), kPrologueWarps * kWarp, 0, stream>>>(params, gradients, size,
+                                                                         records);
     });
   const dim3 grid(static_cast<unsigned>(ceil_div(record_size(size), kWarp)),
                   static_cast<unsigned>(prologue_slots(params)));

@@ -4,42 +4,60 @@
 namespace tempera::kernels::cuda {
 namespace {
 
-template <class T, int kLanes>
-__global__ void __launch_bounds__(kPrologueWarps* kWarp, 3)
+template <class T, int kLanes, bool kWhole>
+__global__ void __launch_bounds__(kPrologueWarps* kWarp, 6)
     forward_kernel(const __grid_constant__ PrologueParams<T> p,
-                   const __grid_constant__ PrologueOutputs<T> outputs, bool whole,
-                   bool whole_table) {
+                   const __grid_constant__ PrologueOutputs<T> outputs) {
   const int64_t slot = int64_t{blockIdx.y} * kPrologueWarps + threadIdx.x / kWarp;
   if (slot >= p.q.heads + p.k.heads + p.v.heads) return;
-  const PrologueLane<T, kLanes> lane(p, slot);
-  const Rows<T>& out = choose(lane.place.which, outputs.q, outputs.k, outputs.v);
   const int64_t b = blockIdx.z;
-  const int64_t end = min(p.rows, (int64_t{blockIdx.x} + 1) * kPrologueRows);
+  __shared__ alignas(16) float shared[kPrologueShared<kLanes>];
+  const PrologueLane<T, kLanes, kWhole> lane(p, slot, b, shared);
+  const Rows<T>& out = choose(lane.place.which, outputs.q, outputs.k, outputs.v);
+  const T* const from = p.x + b * p.rows * p.stride + lane.place.column + lane.first;
+  const int begin = static_cast<int>(blockIdx.x * kPrologueRows);
+  const int end = min(static_cast<int>(p.rows), begin + static_cast<int>(kPrologueRows));
   constexpr int kStep = kWarp / kLanes;
-  const T* const x = p.x + b * p.rows * p.stride + lane.place.column + lane.first;
-  // The row after this one is on its way while this one is computed.
-  int64_t t = int64_t{blockIdx.x} * kPrologueRows + threadIdx.x % kWarp / kLanes;
-  Pack<T> next{};
-  if (lane.live && t < end) next = load_pack(x + t * p.stride, whole);
-  for (int64_t base = int64_t{blockIdx.x} * kPrologueRows; base < end; base += kStep, t += kStep) {
-    const Pack<T> pack = next;
-    const bool active = lane.live && t < end;
-    if (lane.live && t + kStep < end) next = load_pack(x + (t + kStep) * p.stride, whole);
-    float y[kPack], gelu[kPack];
-    unpack(pack, y);
+  int t = begin + static_cast<int>(threadIdx.x) % kWarp / kLanes;
+  const T* ahead = from + t * p.stride;
+  const int64_t ahead_step = kStep * p.stride;
+  const auto fetch = [&](int at) {
+    Pack<T> pack{};
+    if (lane.live && at < end) pack = load_pack(ahead, kWhole);
+    ahead += ahead_step;
+    return pack;
+  };
+  T* to = row_at(out, b, lane.place.head, t) + lane.first;
+  const int64_t to_step = kStep * out.row;
+  // The next two rows are on their way while this one is computed.
+  Pack<T> next = fetch(t), after = fetch(t + kStep);
+#pragma unroll 1
+  for (int base = begin; base < end; base += kStep, t += kStep) {
+    float y[kPack];
+    unpack(next, y);
+    next = after;
+    after = fetch(t + 2 * kStep);
+    lane.add_bias(y);
+    float f = 0;
+    if (lane.w) {
+      float w[kPack];
+      load_floats(lane.w, true, w);
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) y[i] = active ? y[i] + lane.bias[i] : 0;
-    if (lane.operand.scale.w)
+      for (int i = 0; i < kPack; ++i) f = fmaf(w[i] * y[i], normal_at(y[i]).below, f);
+    }
+    const int safe = min(t, end - 1);
+    const PrologueRow<T, kLanes, kWhole> row(p, lane, b, safe, y, f);
+    if (lane.norm) {
 #pragma unroll
-      for (int i = 0; i < kPack; ++i) gelu[i] = y[i] * normal_at(y[i]).below;
-    const int64_t safe = min(t, end - 1);
-    const PrologueRow<T, kLanes> row(p, lane, b, safe, y, gelu);
+      for (int i = 0; i < kPack; ++i) y[i] *= row.rstd;
+      lane.multiply_gain(y);
+    }
+    lane.rotate(p, b, safe, 1, y);
+    if (lane.recipe || lane.finished)
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) y[i] *= row.rstd * lane.gain[i];
-    lane.rotate(p, b, safe, whole_table, 1, y);
-#pragma unroll
-    for (int i = 0; i < kPack; ++i) y[i] *= row.a;
-    if (active) store_pack(row_at(out, b, lane.place.head, t) + lane.first, pack_of<T>(y), whole);
+      for (int i = 0; i < kPack; ++i) y[i] *= row.a;
+    if (lane.live && t < end) store_pack(to, pack_of<T>(y), kWhole);
+    to += to_step;
   }
 }
 
@@ -54,10 +72,10 @@ void prologue_forward(const PrologueParams<T>& params, const PrologueOutputs<T>&
   if (params.q.heads) whole = whole && aligned(outputs.q);
   if (params.k.heads) whole = whole && aligned(outputs.k);
   if (params.v.heads) whole = whole && aligned(outputs.v);
-  const bool whole_table = aligned(params.cos, 0) && aligned(params.sin, 0);
-  with_lanes(prologue_size(params), [&]<int kLanes>() {
-    forward_kernel<T, kLanes><<<prologue_grid(params), kPrologueWarps * kWarp, 0, stream>>>(
-        params, outputs, whole, whole_table);
+  whole = whole && aligned(params.cos, 0) && aligned(params.sin, 0);
+  with_lanes(prologue_size(params), whole, [&]<int kLanes, bool kWhole>() {
+    forward_kernel<T, kLanes, kWhole>
+        <<<prologue_grid(params), kPrologueWarps * kWarp, 0, stream>>>(params, outputs);
   });
   check_launch("prologue_forward");
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tempera/kernels/agreement.h"
 #include "tempera/kernels/cuda/device_mirror.h"
 #include "tempera/kernels/cuda/stream.h"
 #include "tempera/kernels/problem.h"
@@ -90,12 +91,6 @@ void expect_close(const std::string& what, const std::vector<A>& actual,
   }
 }
 
-struct TypeNames {
-  template <class T>
-  static std::string GetName(int) {
-    return std::is_same_v<T, float> ? "float" : "bf16";
-  }
-};
 using KernelTypes = testing::Types<float, BFloat16>;
 
 }  // namespace tempera::kernels::cuda

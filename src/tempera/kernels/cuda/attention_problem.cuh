@@ -1,0 +1,234 @@
+#pragma once
+
+#include "tempera/kernels/cuda/device.cuh"
+#include "tempera/kernels/cuda/stream.h"
+#include "tempera/kernels/dropout.h"
+
+// What the attention kernels share: a call with its scales finished, and the logits of a row.
+namespace tempera::kernels::cuda {
+
+template <class T>
+struct Problem {
+  Shape shape;
+  Rows<const T> q, k, v;
+  Mask mask;
+  float scale;
+  Rows<const float> a_q, a_k, a_v;  // finished; absent: 1
+  Rows<const float> bias;
+  float cap;
+  Rows<const float> post;
+  const float* sinks;
+  float keep;  // 1 / (1 - dropout)
+  uint32_t threshold;
+  uint64_t seed;
+  // Of decode; absent otherwise.
+  const int32_t* lengths = nullptr;
+  const int32_t* block_table = nullptr;
+  int64_t table_stride = 0;
+  int64_t block_size = 0;
+  bool whole;  // rows of q, k and v are made of whole vectors
+
+  __device__ int group() const { return static_cast<int>(shape.q_heads / shape.kv_heads); }
+  // Row `row` of sequence b in keys, values or their scales.
+  template <class X>
+  __device__ const X* key_row(const Rows<const X>& rows, int64_t b, int64_t h, int row) const {
+    if (!block_table) return row_at(rows, b, h, row);
+    const auto size = static_cast<int>(block_size);
+    return row_at(rows, block_table[b * table_stride + row / size], h, row % size);
+  }
+};
+
+// Finished scales of one operand, dense (batch, heads, rows), and their gradients.
+struct ScaleExtent {
+  int64_t batch, heads, rows;
+  int64_t count() const { return batch * heads * rows; }
+  Rows<float> dense(float* data) const { return {data, heads * rows, rows, 1}; }
+};
+
+// out = rows * recipe. In attention_scales.cu.
+template <class T>
+void finish_scales(const Scale<T>& scale, const ScaleExtent& extent, float* out, Stream stream);
+// The gradients of the scale's parts from d_scale (dense); d_operand is added to where the recipe
+// reads the operand itself. partial: scale_partial floats.
+template <class T>
+int64_t scale_partial(const Scale<T>& scale, const ScaleExtent& extent);
+template <class T>
+void scale_backward(const Scale<T>& scale, const ScaleExtent& extent, const float* d_scale,
+                    bool own_source, Rows<T> d_operand, const ScaleGradient<T>& gradient,
+                    float* partial, Stream stream);
+
+// Hands out pieces of a workspace; without one it counts.
+class Pieces {
+ public:
+  explicit Pieces(void* workspace) : base_(static_cast<unsigned char*>(workspace)) {}
+  float* floats(int64_t count) {
+    auto* piece = reinterpret_cast<float*>(base_ + used_);
+    used_ += (static_cast<size_t>(count) * sizeof(float) + 255) / 256 * 256;
+    return piece;
+  }
+  size_t used() const { return used_; }
+
+ private:
+  unsigned char* base_;
+  size_t used_ = 0;
+};
+
+// The scales of a call: those with a recipe are finished into the workspace.
+template <class T>
+struct CallScales {
+  CallScales(const AttentionParams<T>& p, Pieces& pieces) {
+    const Shape& s = p.shape;
+    q_extent = {s.batch, s.q_heads, s.q_rows};
+    k_extent = {s.batch, s.kv_heads, s.kv_rows};
+    q = place(p.q_scale, q_extent, pieces, q_made);
+    k = place(p.k_scale, k_extent, pieces, k_made);
+    v = place(p.v_scale, k_extent, pieces, v_made);
+  }
+  void finish(const AttentionParams<T>& p, Stream stream) const {
+    if (q_made) finish_scales(p.q_scale, q_extent, q_made, stream);
+    if (k_made) finish_scales(p.k_scale, k_extent, k_made, stream);
+    if (v_made) finish_scales(p.v_scale, k_extent, v_made, stream);
+  }
+  static Rows<const float> place(const Scale<T>& scale, const ScaleExtent& extent, Pieces& pieces,
+                                 float*& made) {
+    if (!scale.recipe.active()) return scale.rows;
+    made = pieces.floats(extent.count());
+    return {made, extent.heads * extent.rows, extent.rows, 1};
+  }
+
+  ScaleExtent q_extent, k_extent;
+  float *q_made = nullptr, *k_made = nullptr, *v_made = nullptr;
+  Rows<const float> q, k, v;
+};
+
+template <class T>
+Problem<T> make_problem(const AttentionParams<T>& p, const CallScales<T>& scales) {
+  Problem<T> problem;
+  problem.shape = p.shape;
+  problem.q = p.q;
+  problem.k = p.k;
+  problem.v = p.v;
+  problem.mask = p.mask;
+  problem.scale = p.scale;
+  problem.a_q = scales.q;
+  problem.a_k = scales.k;
+  problem.a_v = scales.v;
+  problem.bias = p.bias;
+  problem.cap = p.cap;
+  problem.post = p.post;
+  problem.sinks = p.sinks;
+  problem.keep = 1 / (1 - p.dropout);
+  problem.threshold = dropout_threshold(static_cast<double>(p.dropout));
+  problem.seed = p.seed;
+  problem.whole = aligned(p.q) && aligned(p.k) && aligned(p.v);
+  return problem;
+}
+
+template <class T>
+__device__ inline float exp_of(float x) {
+  if constexpr (sizeof(T) == 4)
+    return expf(x);
+  else
+    return quick_exp(x);
+}
+
+struct KeySpan {
+  int begin, end;
+};
+
+// The keys that query row i of sequence b sees.
+template <class T>
+__device__ inline KeySpan visible_span(const Problem<T>& p, int b, int i) {
+  const auto rows = static_cast<int>(p.shape.kv_rows);
+  const int64_t at = b * p.shape.q_rows + i;
+  int64_t begin = p.mask.key_begin ? p.mask.key_begin[at] : 0;
+  int64_t end = p.mask.key_end ? p.mask.key_end[at] : rows;
+  int64_t position = p.mask.query_offset + i;
+  if (p.lengths) {
+    position = p.lengths[b] - p.shape.q_rows + i;
+    end = min(end, int64_t{p.lengths[b]});
+  }
+  if (p.mask.causal) end = min(end, position + 1);
+  if (p.mask.window > 0) {
+    begin = max(begin, position - p.mask.window + 1);
+    end = min(end, position + p.mask.window);
+  }
+  begin = min(max(begin, int64_t{0}), int64_t{rows});
+  end = min(max(end, begin), int64_t{rows});
+  return {static_cast<int>(begin), static_cast<int>(end)};
+}
+
+// What a query row's logits depend on.
+struct QueryRow {
+  float factor = 0;  // scale * a_q
+  float post = 1;
+  int begin = 0, end = 0;
+  const float* bias = nullptr;
+  DropoutRow dropout = {};
+};
+
+template <class T>
+__device__ inline QueryRow query_row(const Problem<T>& p, int b, int h, int i) {
+  QueryRow row;
+  const KeySpan span = visible_span(p, b, i);
+  row.begin = span.begin;
+  row.end = span.end;
+  row.factor = p.scale * (p.a_q.data ? *row_at(p.a_q, b, h, i) : 1);
+  if (p.post.data) row.post = *row_at(p.post, b, h, i);
+  if (p.bias.data) row.bias = row_at(p.bias, b, h, i);
+  if (p.threshold > 0)
+    row.dropout =
+        dropout_row(p.seed, static_cast<uint64_t>((b * p.shape.q_heads + h) * p.shape.q_rows + i));
+  return row;
+}
+
+struct Logit {
+  float value;   // -inf where the row does not see the key
+  float capped;  // before post
+  float slope;   // of the cap
+};
+
+template <class T>
+__device__ inline Logit logit_of(const Problem<T>& p, const QueryRow& row, int j, float a_k,
+                                 float dot) {
+  if (j < row.begin || j >= row.end) return {-INFINITY, 0, 0};
+  float x = row.factor * a_k * dot;
+  if (row.bias) x += row.bias[j];
+  float slope = 1;
+  if (p.cap > 0) {
+    const float t = tanhf(x / p.cap);
+    x = p.cap * t;
+    slope = 1 - t * t;
+  }
+  return {x * row.post, x, slope};
+}
+
+template <class T>
+__device__ inline float kept(const Problem<T>& p, const QueryRow& row, int j) {
+  if (p.threshold == 0) return 1;
+  return dropout_bits(row.dropout, static_cast<uint32_t>(j)) >= p.threshold ? p.keep : 0;
+}
+
+// The largest of many: an order of the bits that is that of the numbers.
+__device__ inline void raise_to(float* target, float value) {
+  value += 0.0F;  // -0 becomes 0
+  if (value >= 0)
+    atomicMax(reinterpret_cast<int*>(target), __float_as_int(value));
+  else
+    atomicMin(reinterpret_cast<unsigned*>(target), __float_as_uint(value));
+}
+
+// Calls kernel.template operator()<kColumns>() with the padded size of the rows.
+template <class Kernel>
+void with_columns(const Shape& shape, Kernel kernel) {
+  const int64_t size = shape.qk_size > shape.v_size ? shape.qk_size : shape.v_size;
+  if (size <= 64) return kernel.template operator()<64>();
+  if (size <= 128) return kernel.template operator()<128>();
+  return kernel.template operator()<256>();
+}
+
+__host__ __device__ constexpr int padded_depth(int64_t size) {
+  return static_cast<int>((size + 15) / 16 * 16);
+}
+
+}  // namespace tempera::kernels::cuda

@@ -1,0 +1,198 @@
+// The CUDA attention kernels against the reference, on every case.
+#include "tempera/kernels/cuda/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <vector>
+
+#include "tempera/base/error.h"
+#include "tempera/kernels/agreement.h"
+#include "tempera/kernels/cuda/test_numbers.h"
+
+namespace tempera::kernels::cuda {
+namespace {
+
+// A problem whose tensors are on the device for the time of a call.
+template <class T>
+class OnDevice {
+ public:
+  explicit OnDevice(Problem<T>& problem) : problem_(problem) {
+    for (auto& [name, tensor] : problem.tensors()) mirror_.add(tensor.memory());
+    for (auto& [name, tensor] : problem.reals()) mirror_.add(tensor.memory());
+  }
+
+  void forward() {
+    const AttentionParams<T> p = params(problem_.params());
+    const DeviceWorkspace workspace(attention_forward_workspace(p));
+    attention_forward(p, outputs(), workspace.data(), nullptr);
+    finish(workspace, "the forward pass");
+  }
+  void backward() {
+    const AttentionParams<T> p = params(problem_.params());
+    const AttentionGradients<T> g = gradients();
+    const DeviceWorkspace workspace(attention_backward_workspace(p, g));
+    attention_backward(p, g, workspace.data(), nullptr);
+    finish(workspace, "the backward pass");
+  }
+  void decode_rows() {
+    DecodeParams<T> p = problem_.decode_params();
+    const auto blocks =
+        static_cast<size_t>(p.block_table ? p.attention.shape.batch * p.table_stride : 0);
+    mirror_.add(std::span(p.lengths, static_cast<size_t>(p.attention.shape.batch)));
+    mirror_.add(std::span(p.block_table, blocks));
+    p.attention = params(p.attention);
+    p.lengths = mirror_(p.lengths);
+    p.block_table = mirror_(p.block_table);
+    const DeviceWorkspace workspace(decode_workspace(p));
+    decode(p, outputs(), workspace.data(), nullptr);
+    finish(workspace, "decode");
+  }
+
+ private:
+  AttentionParams<T> params(AttentionParams<T> p) {
+    const auto ranges = static_cast<size_t>(p.shape.batch * p.shape.q_rows);
+    for (const int32_t** range : {&p.mask.key_begin, &p.mask.key_end}) {
+      if (!*range) continue;
+      mirror_.add(std::span(*range, ranges));
+      *range = ranges > 0 ? mirror_(*range) : nullptr;
+    }
+    p.q = mirror_(p.q);
+    p.k = mirror_(p.k);
+    p.v = mirror_(p.v);
+    for (Scale<T>* scale : {&p.q_scale, &p.k_scale, &p.v_scale}) {
+      scale->rows = mirror_(scale->rows);
+      Recipe<T>& recipe = scale->recipe;
+      recipe.source = mirror_(recipe.source);
+      for (const float** numbers : {&recipe.w, &recipe.g, &recipe.c, &recipe.s, &recipe.log_n})
+        *numbers = mirror_(*numbers);
+    }
+    p.bias = mirror_(p.bias);
+    p.post = mirror_(p.post);
+    p.sinks = mirror_(p.sinks);
+    return p;
+  }
+  AttentionOutputs<T> outputs() {
+    const AttentionOutputs<T> o = problem_.outputs();
+    return {mirror_(o.out), mirror_(o.lse), mirror_(o.max), mirror_(o.entropy),
+            mirror_(o.head_max)};
+  }
+  AttentionGradients<T> gradients() {
+    AttentionGradients<T> g = problem_.gradients();
+    g.out = mirror_(g.out);
+    g.lse = mirror_(g.lse);
+    g.d_out = mirror_(g.d_out);
+    g.d_lse = mirror_(g.d_lse);
+    g.q = mirror_(g.q);
+    g.k = mirror_(g.k);
+    g.v = mirror_(g.v);
+    for (ScaleGradient<T>* scale : {&g.q_scale, &g.k_scale, &g.v_scale}) {
+      scale->rows = mirror_(scale->rows);
+      scale->source = mirror_(scale->source);
+      for (float** numbers : {&scale->w, &scale->g, &scale->c, &scale->s})
+        *numbers = mirror_(*numbers);
+    }
+    g.bias = mirror_(g.bias);
+    g.post = mirror_(g.post);
+    g.sinks = mirror_(g.sinks);
+    return g;
+  }
+  void finish(const DeviceWorkspace& workspace, const char* what) {
+    check(cudaDeviceSynchronize(), what);
+    EXPECT_TRUE(workspace.guard_intact()) << what << " ran over its workspace";
+    mirror_.download();
+  }
+
+  Problem<T>& problem_;
+  DeviceMirror mirror_;
+};
+
+template <class T>
+std::vector<Result> run(Problem<T>& problem) {
+  problem.poison_results();
+  OnDevice<T> device(problem);
+  if (problem.settings().decodes()) {
+    device.decode_rows();
+    return problem.output_results();
+  }
+  device.forward();
+  std::vector<Result> results = problem.output_results();
+  device.backward();
+  for (Result& gradient : problem.gradient_results()) results.push_back(std::move(gradient));
+  return results;
+}
+
+template <class T>
+class CudaAttention : public testing::Test {};
+TYPED_TEST_SUITE(CudaAttention, KernelTypes, TypeNames);
+
+TYPED_TEST(CudaAttention, EveryCaseAgreesWithTheReference) {
+  TEMPERA_NEEDS_GPU();
+  using T = TypeParam;
+  for (const Case& c : all_cases()) {
+    Problem<double> oracle(c, kPrecision<T>);
+    Problem<float> yardstick(c, kPrecision<T>);
+    const std::vector<Result> exact = run_reference(oracle, /*bf16_out=*/false);
+    const std::vector<Result> naive = run_reference(yardstick, std::is_same_v<T, BFloat16>);
+    Problem<T> problem(c, kPrecision<T>);
+    expect_agreement<T>(c, run(problem), naive, exact);
+  }
+}
+
+TYPED_TEST(CudaAttention, TheSameInputsGiveTheSameBits) {
+  TEMPERA_NEEDS_GPU();
+  using T = TypeParam;
+  for (const char* name : {"everything_longer", "group_8", "documents_window_everything",
+                           "decode_5_paged_16_everything"}) {
+    const Case c = case_named(name);
+    Problem<T> problem(c, kPrecision<T>);
+    const std::vector<Result> first = run(problem);
+    expect_equal(c, first, run(problem));
+  }
+}
+
+TYPED_TEST(CudaAttention, ALongCacheIsSplit) {
+  TEMPERA_NEEDS_GPU();
+  using T = TypeParam;
+  Case c = case_named("decode_2_paged_33_everything");
+  c.shape.kv_rows = 3000;
+  c.lengths = {3000, 700, 1};
+  Problem<double> oracle(c, kPrecision<T>);
+  Problem<float> yardstick(c, kPrecision<T>);
+  const std::vector<Result> exact = run_reference(oracle, /*bf16_out=*/false);
+  const std::vector<Result> naive = run_reference(yardstick, std::is_same_v<T, BFloat16>);
+  Problem<T> problem(c, kPrecision<T>);
+  expect_agreement<T>(c, run(problem), naive, exact);
+}
+
+TYPED_TEST(CudaAttention, TemperatureOneIsPlainAttentionBitForBit) {
+  TEMPERA_NEEDS_GPU();
+  using T = TypeParam;
+  Case plain = case_named("everything_longer");
+  plain.q_scale = plain.k_scale = plain.v_scale = {};
+  plain.wanted = WantedCase::kOperands;
+  Problem<T> expected(plain, kPrecision<T>);
+  const std::vector<Result> exact = run(expected);
+  Case ones = plain;
+  ones.q_scale.c = ones.k_scale.c = ones.v_scale.c = true;
+  Problem<T> problem(ones, kPrecision<T>);
+  for (auto& [name, tensor] : problem.reals())
+    if (name.find("_scale.") != std::string::npos)
+      tensor.fill(std::vector<double>(static_cast<size_t>(tensor.extent().count()), 1.0));
+  expect_equal(ones, exact, run(problem));
+}
+
+TYPED_TEST(CudaAttention, BadCallsThrow) {
+  using T = TypeParam;
+  Problem<T> problem(case_named("everything"), kPrecision<T>);
+  problem.params().dropout = 1;
+  EXPECT_THROW(attention_forward(problem.params(), problem.outputs(), nullptr, nullptr), Error);
+  EXPECT_THROW(attention_backward(problem.params(), problem.gradients(), nullptr, nullptr), Error);
+  Problem<T> cache(case_named("decode_1"), kPrecision<T>);
+  DecodeParams<T> params = cache.decode_params();
+  params.lengths = nullptr;
+  EXPECT_THROW(decode(params, cache.outputs(), nullptr, nullptr), Error);
+}
+
+}  // namespace
+}  // namespace tempera::kernels::cuda
