@@ -29,7 +29,7 @@ struct FailedAssertion {};
 namespace tempera::config {
 namespace {
 
-constexpr int kMaxDepth = 32;
+constexpr int kMostNested = 32;
 
 // Refuses the few texts that toml++ 3.3 must not see, by keys, brackets and strings alone:
 // - It builds and frees nested tables by recursion, so that a key of a million dots, or as many
@@ -56,8 +56,8 @@ class Guard {
       } else {
         if (!is_ascii()) return "line " + line() + ": a letter beyond ASCII outside of quotes";
         count(c);
-        if (dots_ > kMaxDepth || open_ > kMaxDepth)
-          return concat("line ", line(), ": keys or lists nested more than ", kMaxDepth, " deep");
+        if (dots_ > kMostNested || open_ > kMostNested)
+          return concat("line ", line(), ": keys or lists nested more than ", kMostNested, " deep");
         ++at_;
       }
     }

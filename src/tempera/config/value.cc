@@ -28,7 +28,7 @@ std::string bound_text(double value) {
   return text;
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   static constexpr char kHex[] = "0123456789abcdef";
   std::string result = "\"";
   for (const char c : text) {
@@ -109,7 +109,7 @@ Value parse_numbers(std::string_view what, std::string_view text, Kind kind, con
   std::vector<Number> numbers;
   for (const std::string& part : split_list(text)) {
     const auto number = parse_number<Number>(part);
-    if (!number) reject(what, quoted(text), kind, domain);
+    if (!number) reject(what, in_quotes(text), kind, domain);
     numbers.push_back(*number);
   }
   return numbers;
@@ -150,7 +150,7 @@ struct TomlWriter {
   std::string operator()(bool value) const { return value ? "true" : "false"; }
   std::string operator()(int64_t value) const { return std::to_string(value); }
   std::string operator()(double value) const { return real_text(value); }
-  std::string operator()(const std::string& value) const { return quoted(value); }
+  std::string operator()(const std::string& value) const { return in_quotes(value); }
   template <class T>
   std::string operator()(const std::vector<T>& list) const {
     std::string text = "[";
@@ -218,7 +218,7 @@ void check_domain(std::string_view what, const Value& value, const Domain& domai
     if (!is_clean_text(*bad))
       throw UsageError(
           concat(what, ": the text given is not valid UTF-8, or has a NUL character in it"));
-    reject(what, quoted(*bad), kind, domain, did_you_mean(*bad, domain.choices));
+    reject(what, in_quotes(*bad), kind, domain, did_you_mean(*bad, domain.choices));
   }
   reject(what, *bad, kind, domain);
 }
@@ -231,7 +231,7 @@ Value parse_text(std::string_view what, std::string_view text, Kind kind, const 
     case Kind::kNone:
       break;
     case Kind::kBool:
-      if (text != "true" && text != "false") reject(what, quoted(text), kind, domain);
+      if (text != "true" && text != "false") reject(what, in_quotes(text), kind, domain);
       value = text == "true";
       break;
     case Kind::kInt:
@@ -253,7 +253,7 @@ Value parse_text(std::string_view what, std::string_view text, Kind kind, const 
       value = split_list(text);
       break;
   }
-  if (kind_of(value) == Kind::kNone) reject(what, quoted(text), kind, domain);
+  if (kind_of(value) == Kind::kNone) reject(what, in_quotes(text), kind, domain);
   check_domain(what, value, domain);
   return value;
 }

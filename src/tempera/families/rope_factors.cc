@@ -88,12 +88,12 @@ void read_rope_factors(std::span<const float> factors, RopeConfig& rope, const s
                 ": rope_freqs.weight: factors from 1 to a million expected");
   TEMPERA_CHECK(rope.scaling == RopeScaling::kNone, where,
                 ": rope_freqs.weight beside another scaling in rope.scaling.type");
-  const double largest = *std::ranges::max_element(factors);
+  const auto largest = static_cast<double>(*std::ranges::max_element(factors));
   if (equal(largest, 1)) return;
   rope.factor =
       std::abs(largest - std::round(largest)) < kTolerance ? std::round(largest) : largest;
   rope.scaling = RopeScaling::kLinear;
-  if (std::ranges::all_of(factors, [&](float factor) { return equal(factor, largest); })) return;
+  if (std::ranges::all_of(factors, [&](double factor) { return equal(factor, largest); })) return;
 
   rope.scaling = RopeScaling::kLlama3;
   std::vector<Point> points;

@@ -16,7 +16,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kBarWidth = 12, kBarGap = 12, kLongestRowLabel = 130, kCellSize = 9;
 // Finer matrices than this are averaged down: a screen cannot show them.
 constexpr size_t kMostCells = 1024;
-constexpr Color kMissing = kGrid;
+constexpr Color kMissingCell = kGrid;
 
 void check(const HeatMap& chart) {
   TEMPERA_CHECK(chart.values.size() == chart.rows * chart.columns, "heat map '", chart.title,
@@ -60,7 +60,7 @@ Scale value_scale(const HeatMap& chart, const std::vector<double>& values) {
 }
 
 Color cell_color(const HeatMap& chart, const Scale& scale, double value) {
-  return std::isfinite(value) ? scale_color(chart.scale, scale.unit(value)) : kMissing;
+  return std::isfinite(value) ? scale_color(chart.scale, scale.unit(value)) : kMissingCell;
 }
 
 double widest(const std::vector<std::string>& labels) {

@@ -9,8 +9,6 @@
 namespace tempera::plot {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 // Beyond this, differences of two values would overflow; they are drawn at the edge.
 constexpr double kLargest = 1e300;
 constexpr double kSmallest = 1e-300;
@@ -119,6 +117,7 @@ Range widen(Range range, bool log) {
 }
 
 Range data_range(std::span<const double> values, bool log) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   Range range{kNan, kNan};
   for (const double value : values) {
     if (!showable(value, log)) continue;

@@ -10,7 +10,6 @@
 namespace tempera::text {
 namespace {
 
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, a space in sentencepiece's pieces
 constexpr char32_t kPlane = 0x10000;
 constexpr size_t kShortWord = 24;  // symbols; up to here a scan is quicker than a heap
 
@@ -115,8 +114,8 @@ void Bpe::find_boundary(const Vocabulary& vocabulary, const std::vector<BpeMerge
     return;
   cut_at_spaces_ = std::all_of(merges.begin(), merges.end(), [&](const BpeMerge& merge) {
     const auto known = [&](int32_t id) { return id < vocabulary.size(); };
-    return !known(merge.right) || !vocabulary.piece(merge.right).starts_with(kSpace) ||
-           (known(merge.left) && vocabulary.piece(merge.left).ends_with(kSpace));
+    return !known(merge.right) || !vocabulary.piece(merge.right).starts_with(kBlankMark) ||
+           (known(merge.left) && vocabulary.piece(merge.left).ends_with(kBlankMark));
   });
 }
 
@@ -145,9 +144,9 @@ void Bpe::encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>&
     return;
   }
   size_t begin = 0;
-  for (size_t at = piece.find(kSpace, 1); at != std::string_view::npos;
-       at = piece.find(kSpace, at + 1)) {
-    if (piece.substr(0, at).ends_with(kSpace)) continue;
+  for (size_t at = piece.find(kBlankMark, 1); at != std::string_view::npos;
+       at = piece.find(kBlankMark, at + 1)) {
+    if (piece.substr(0, at).ends_with(kBlankMark)) continue;
     word(piece.substr(begin, at - begin));
     begin = at;
   }

@@ -13,6 +13,7 @@
 #include "tempera/text/gguf_to_files.h"
 #include "tempera/text/json_fields.h"
 #include "tempera/text/load.h"
+#include "tempera/text/unicode.h"
 
 namespace tempera::text {
 namespace {
@@ -22,7 +23,6 @@ using nlohmann::json;
 using Type = SentencePieceModel::Type;
 
 constexpr uint64_t kLargestFile = uint64_t{256} << 20;
-constexpr const char* kSpace = "\xE2\x96\x81";
 constexpr const char* kWithout =
     "; without the tokenizer's files in the folder, the model is exported without a tokenizer";
 
@@ -126,10 +126,10 @@ void put_blanks(const json& document, const std::string& where, GgufTokenizer& r
   const json squeeze = squeeze_json();
   result.remove_extra_whitespaces = given.size() > 2 && given[0] == squeeze[0];
   if (*result.remove_extra_whitespaces) wanted = squeeze;
-  const json prefix = {{"type", "Prepend"}, {"prepend", kSpace}};
+  const json prefix = {{"type", "Prepend"}, {"prepend", kBlankMark}};
   result.add_space_prefix = std::find(given.begin(), given.end(), prefix) != given.end();
   if (*result.add_space_prefix) wanted.push_back(prefix);
-  wanted.push_back({{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpace}});
+  wanted.push_back({{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kBlankMark}});
   // At blanks, of which there are none any more.
   json pre_tokenizer = document.value("pre_tokenizer", json());
   if (pre_tokenizer.is_object() && pre_tokenizer["type"] == "Split" &&

@@ -14,7 +14,6 @@ namespace {
 
 using nlohmann::json;
 using Type = SentencePieceModel::Type;
-constexpr const char* kSpace = "\xE2\x96\x81";
 
 // A file keeps ids by piece, so that each has to have a name of its own.
 void check_names(const std::vector<std::string>& pieces) {
@@ -25,7 +24,7 @@ void check_names(const std::vector<std::string>& pieces) {
                   "', which a tokenizer.json cannot have");
 }
 
-json replaced(const char* from, const char* to) {
+json replaced(std::string_view from, std::string_view to) {
   return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
 }
 
@@ -99,12 +98,12 @@ BpeJson sentencepiece_file(const SentencePieceModel& model) {
   TEMPERA_CHECK(model.charsmap.empty(), "the GGUF file's tokenizer has rules for characters; they ",
                 "are not written to a tokenizer.json yet");
   json normalizers = model.remove_extra_whitespaces ? squeeze_json() : json::array();
-  json decoders = {replaced(kSpace, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
+  json decoders = {replaced(kBlankMark, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
   if (model.add_dummy_prefix) {
-    normalizers.push_back({{"type", "Prepend"}, {"prepend", kSpace}});
+    normalizers.push_back({{"type", "Prepend"}, {"prepend", kBlankMark}});
     decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
   }
-  normalizers.push_back(replaced(" ", kSpace));
+  normalizers.push_back(replaced(" ", kBlankMark));
   BpeJson file{.merges = merge_lines(model),
                .fuse_unknown = true,
                .byte_fallback = model.byte_fallback,

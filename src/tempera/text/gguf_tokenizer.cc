@@ -17,7 +17,6 @@ namespace tempera::text {
 namespace {
 
 using Type = SentencePieceModel::Type;
-constexpr std::string_view kSpace = "\xE2\x96\x81";
 
 Type type_of(const GgufTokenizer& description, size_t id) {
   return description.types.empty() ? Type::kNormal : static_cast<Type>(description.types[id]);
@@ -104,7 +103,7 @@ TokenizerParts sentencepiece_parts_of(const GgufTokenizer& description) {
 // none.
 std::string bert_piece(const std::string& token, Type type) {
   if (type != Type::kNormal || token.starts_with('[')) return token;
-  if (token.starts_with(kSpace)) return token.substr(kSpace.size());
+  if (token.starts_with(kBlankMark)) return token.substr(kBlankMark.size());
   return "##" + token;
 }
 

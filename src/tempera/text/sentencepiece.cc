@@ -18,7 +18,6 @@ namespace tempera::text {
 namespace {
 
 using Type = SentencePieceModel::Type;
-constexpr std::string_view kSpace = "\xE2\x96\x81";
 constexpr double kUnknownPenalty = 10;
 
 constexpr size_t kLongestPiece = 512;  // bytes; the ways to join a piece grow with its square
@@ -26,7 +25,7 @@ constexpr size_t kLongestPiece = 512;  // bytes; the ways to join a piece grow w
 void append_escaped(std::string_view text, std::string& result) {
   for (const char c : text) {
     if (c == ' ')
-      result += kSpace;
+      result += kBlankMark;
     else
       result += c;
   }
@@ -62,7 +61,7 @@ class SentencePieceNormalizer final : public Normalizer {
       text.clear();
       return;
     }
-    if (prefix_) result += kSpace;
+    if (prefix_) result += kBlankMark;
     bool after_space = squeeze_;
     while (!left.empty()) {
       Step step = take(left);
@@ -73,7 +72,8 @@ class SentencePieceNormalizer final : public Normalizer {
         append_escaped(step.result, result);
       }
     }
-    while (squeeze_ && result.ends_with(kSpace)) result.resize(result.size() - kSpace.size());
+    while (squeeze_ && result.ends_with(kBlankMark))
+      result.resize(result.size() - kBlankMark.size());
     text = std::move(result);
   }
 
@@ -201,7 +201,7 @@ TokenizerParts sentencepiece_parts(const SentencePieceModel& model) {
     parts.kind = "unigram";
     parts.model = make_unigram(model, *parts.special.unknown, parts.vocabulary, never);
   }
-  parts.decoders.push_back(replace_decoder(Pattern::literal(std::string(kSpace)), " "));
+  parts.decoders.push_back(replace_decoder(Pattern::literal(std::string(kBlankMark)), " "));
   parts.decoders.push_back(byte_fallback_decoder());
   parts.decoders.push_back(fuse_decoder());
   if (model.add_dummy_prefix) parts.decoders.push_back(strip_decoder(" ", 1, 0));

@@ -9,7 +9,7 @@
 namespace tempera::text {
 namespace {
 
-constexpr size_t kMostIds = 16;  // that give no text, one after the other
+constexpr size_t kMostSilent = 16;  // that give no text, one after the other
 
 // Whether more bytes can make it a character.
 bool starts_character(std::string_view bytes) {
@@ -34,7 +34,7 @@ std::string StreamDecoder::push(int32_t id) {
   ids_.push_back(id);
   tokenizer_.decode(ids_, all, specials_);
   waiting_ += all.substr(std::min(before.size(), all.size()));
-  if (all.size() > before.size() || ids_.size() > kMostIds) ids_.assign(1, id);
+  if (all.size() > before.size() || ids_.size() > kMostSilent) ids_.assign(1, id);
   return take(false);
 }
 

@@ -12,12 +12,13 @@ namespace tempera::text::jinja {
 namespace {
 
 // Of the tree and of the parser's own recursion: evaluation goes down once more for each.
-constexpr int kDeepest = 200;
+constexpr int kDeepestExpression = 200;
 
 class Level {
  public:
   Level(int& depth, const TokenStream& tokens) : depth_(depth) {
-    if (++depth_ > kDeepest) tokens.fail(concat("expressions nested deeper than ", kDeepest));
+    if (++depth_ > kDeepestExpression)
+      tokens.fail(concat("expressions nested deeper than ", kDeepestExpression));
   }
   ~Level() { --depth_; }
   Level(const Level&) = delete;
@@ -45,7 +46,8 @@ ExprPtr ExpressionParser::make(ExprKind kind, std::string name) const {
 
 void ExpressionParser::deepen(Expr& node, const Expr& child) const {
   node.depth = std::max(node.depth, child.depth + 1);
-  if (node.depth > kDeepest) tokens_.fail(concat("expressions nested deeper than ", kDeepest));
+  if (node.depth > kDeepestExpression)
+    tokens_.fail(concat("expressions nested deeper than ", kDeepestExpression));
 }
 
 void ExpressionParser::put(Expr& node, ExprPtr child) const {

@@ -11,7 +11,7 @@
 namespace tempera::text::jinja {
 namespace {
 
-constexpr int kDeepest = 100;
+constexpr int kDeepestBlock = 100;
 
 class Parser {
  public:
@@ -27,7 +27,7 @@ class Parser {
  private:
   // Statements up to a block that begins with one of the names, which stays.
   Body body(std::initializer_list<std::string_view> ends) {
-    if (++depth_ > kDeepest) tokens_.fail(concat("blocks nested deeper than ", kDeepest));
+    if (++depth_ > kDeepestBlock) tokens_.fail(concat("blocks nested deeper than ", kDeepestBlock));
     Body statements;
     while (true) {
       if (tokens_.is(TokenKind::kText)) {
@@ -165,7 +165,8 @@ class Parser {
 
   Target target_part(bool with_attribute) {
     if (tokens_.skip_operator("(")) {
-      if (++depth_ > kDeepest) tokens_.fail(concat("brackets nested deeper than ", kDeepest));
+      if (++depth_ > kDeepestBlock)
+        tokens_.fail(concat("brackets nested deeper than ", kDeepestBlock));
       Target inner = target(with_attribute);
       --depth_;
       tokens_.expect_operator(")");

@@ -10,13 +10,13 @@
 namespace tempera::text::jinja {
 namespace {
 
-constexpr int kDeepest = 100;
+constexpr int kDeepestValue = 100;
 
 // Depth and liveness of a container that holds the value.
 void hold(const Value& value, int& depth, bool& live) {
   depth = std::max(depth, value.depth() + 1);
   live = live || value.live();
-  TEMPERA_CHECK(depth <= kDeepest, "values nested deeper than ", kDeepest, " levels");
+  TEMPERA_CHECK(depth <= kDeepestValue, "values nested deeper than ", kDeepestValue, " levels");
 }
 
 }  // namespace

@@ -7,6 +7,9 @@
 
 namespace tempera::text {
 
+// U+2581, which stands for a blank in the pieces of sentencepiece.
+inline constexpr std::string_view kBlankMark = "\xE2\x96\x81";
+
 // A character of UTF-8 text; the text is valid (see valid_utf8).
 struct Character {
   char32_t code = 0;
