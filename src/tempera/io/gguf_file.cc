@@ -23,7 +23,7 @@ constexpr std::string_view kSplitTensors = "split.tensors.count";
 std::string part_ending(int64_t part, int64_t parts) {
   std::array<char, 64> text;
   std::snprintf(text.data(), text.size(), "-%05lld-of-%05lld.gguf",
-                static_cast<long long>(part + 1), static_cast<long long>(parts));
+                static_cast<long long>(part) + 1, static_cast<long long>(parts));
   return text.data();
 }
 

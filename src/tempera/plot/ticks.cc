@@ -117,8 +117,8 @@ Range widen(Range range, bool log) {
 }
 
 Range data_range(std::span<const double> values, bool log) {
-  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-  Range range{kNan, kNan};
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  Range range{kNone, kNone};
   for (const double value : values) {
     if (!showable(value, log)) continue;
     range = {std::fmin(range.low, value), std::fmax(range.high, value)};

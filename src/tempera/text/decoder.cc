@@ -32,7 +32,8 @@ class Fuse final : public Decoder {
   void apply(std::vector<std::string>& pieces) const override {
     std::string all;
     for (const auto& piece : pieces) all += piece;
-    pieces.assign(1, std::move(all));
+    pieces.clear();
+    pieces.push_back(std::move(all));
   }
 };
 

@@ -157,7 +157,7 @@ fs::path merges_beside(const fs::path& vocabulary) {
   std::string name = vocabulary.stem().string();
   if (const size_t at = name.rfind("vocab"); at != std::string::npos) name.replace(at, 5, "merges");
   const fs::path path = vocabulary.parent_path() / (name + ".txt");
-  const fs::path found = fs::exists(path) ? path : vocabulary.parent_path() / "merges.txt";
+  fs::path found = fs::exists(path) ? path : vocabulary.parent_path() / "merges.txt";
   TEMPERA_CHECK(fs::exists(found), "'", vocabulary.string(), "' needs its merges beside it: no '",
                 found.string(), "'");
   return found;

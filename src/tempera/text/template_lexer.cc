@@ -47,7 +47,9 @@ class Lexer {
   }
 
  private:
-  [[noreturn]] void fail(std::string message) const { throw SyntaxFault{line_, message}; }
+  [[noreturn]] void fail(std::string message) const {
+    throw SyntaxFault{line_, std::move(message)};
+  }
 
   std::string_view rest() const { return std::string_view(source_).substr(at_); }
 

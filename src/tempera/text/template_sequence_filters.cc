@@ -46,7 +46,7 @@ void sort_by(std::vector<std::pair<Value, Value>>& keyed, bool reverse, Budget& 
 
 Value values_of(std::vector<std::pair<Value, Value>> keyed) {
   std::vector<Value> items;
-  for (auto& [key, value] : keyed) items.push_back(std::move(value));
+  for (auto& item : keyed) items.push_back(std::move(item.second));
   return Value::sequence(SequenceKind::kList, std::move(items));
 }
 
@@ -189,7 +189,8 @@ Value map_by_attribute(const FilterCall& call) {
   std::vector<Value> out;
   for (const Value& item : items_if_any(call)) {
     Value value = follow(item, bound[0], call.budget);
-    out.push_back(value.is_undefined() && bound[1] ? *bound[1] : std::move(value));
+    if (value.is_undefined() && bound[1]) value = *bound[1];
+    out.push_back(std::move(value));
   }
   return generator(std::move(out));
 }

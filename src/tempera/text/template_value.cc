@@ -62,14 +62,14 @@ Value Value::sequence(SequenceKind kind, std::vector<Value> items) {
 
 Value Value::dict(std::vector<std::pair<Value, Value>> items) {
   auto made = std::make_shared<Dict>();
-  for (auto& [key, value] : items) {
-    hold(key, made->depth, made->live);
-    hold(value, made->depth, made->live);
-    const auto [place, added] = made->places.emplace(key_text(key), made->items.size());
+  for (auto& item : items) {
+    hold(item.first, made->depth, made->live);
+    hold(item.second, made->depth, made->live);
+    const auto [place, added] = made->places.emplace(key_text(item.first), made->items.size());
     if (added)
-      made->items.emplace_back(std::move(key), std::move(value));
+      made->items.push_back(std::move(item));
     else  // the place and the key of the first, the value of the last
-      made->items[place->second].second = std::move(value);
+      made->items[place->second].second = std::move(item.second);
   }
   return Value(std::shared_ptr<const Dict>(std::move(made)));
 }
