@@ -67,6 +67,9 @@ struct Plan {
       d_a_k = pieces.floats(scales.k_extent.count());
     if (wanted(p.v_scale, g.v_scale, own_v, bool(g.v)))
       d_a_v = pieces.floats(scales.k_extent.count());
+    own(p.q_scale, own_q && g.q, scales.q_extent, scales.q_slope, q_recipe);
+    own(p.k_scale, own_k && g.k, scales.k_extent, scales.k_slope, k_recipe);
+    own(p.v_scale, own_v && g.v, scales.k_extent, scales.v_slope, v_recipe);
     int64_t most = 0;
     if (d_a_q) most = std::max(most, scale_partial(p.q_scale, scales.q_extent));
     if (d_a_k) most = std::max(most, scale_partial(p.k_scale, scales.k_extent));
@@ -74,8 +77,16 @@ struct Plan {
     partial = pieces.floats(most);
   }
 
+  void own(const Scale<T>& scale, bool wanted_too, const ScaleExtent& extent, float*& slope,
+           OwnRecipe& recipe) {
+    if (!scale.recipe.w || !wanted_too) return;
+    slope = pieces.floats(extent.count());
+    recipe = {scale.recipe.w, slope, scale.recipe.size};
+  }
+
   Pieces pieces;
   CallScales<T> scales;
+  OwnRecipe q_recipe, k_recipe, v_recipe;
   bool own_q, own_k, own_v;
   float *mean, *partial;
   float *d_a_q = nullptr, *d_a_k = nullptr, *d_a_v = nullptr;
@@ -122,6 +133,9 @@ void attention_backward(const AttentionParams<T>& params, const AttentionGradien
   g.d_a_v = plan.d_a_v;
   g.d_post = gradients.post;
   g.d_bias = gradients.bias;
+  g.own_q = plan.q_recipe;
+  g.own_k = plan.k_recipe;
+  g.own_v = plan.v_recipe;
   if (s.batch * s.q_rows > 0)
     mean_kernel<<<dim3(static_cast<unsigned>(ceil_div(s.q_rows, kWarps)),
                        static_cast<unsigned>(s.q_heads), static_cast<unsigned>(s.batch)),
@@ -134,14 +148,14 @@ void attention_backward(const AttentionParams<T>& params, const AttentionGradien
   if (g.d_q || g.d_a_q || g.d_post) launch_query_gradients(problem, g, stream);
   if (g.d_bias) launch_bias_gradient(problem, g, stream);
   if (g.d_a_q)
-    scale_backward(params.q_scale, plan.scales.q_extent, g.d_a_q, plan.own_q, gradients.q,
-                   gradients.q_scale, plan.partial, stream);
+    scale_backward(params.q_scale, plan.scales.q_extent, g.d_a_q, plan.own_q, gradients.q_scale,
+                   plan.partial, stream);
   if (g.d_a_k)
-    scale_backward(params.k_scale, plan.scales.k_extent, g.d_a_k, plan.own_k, gradients.k,
-                   gradients.k_scale, plan.partial, stream);
+    scale_backward(params.k_scale, plan.scales.k_extent, g.d_a_k, plan.own_k, gradients.k_scale,
+                   plan.partial, stream);
   if (g.d_a_v)
-    scale_backward(params.v_scale, plan.scales.k_extent, g.d_a_v, plan.own_v, gradients.v,
-                   gradients.v_scale, plan.partial, stream);
+    scale_backward(params.v_scale, plan.scales.k_extent, g.d_a_v, plan.own_v, gradients.v_scale,
+                   plan.partial, stream);
 }
 
 #define TEMPERA_INSTANTIATE(T)                                                                     \

@@ -6,6 +6,13 @@
 // What the passes of attention's backward share.
 namespace tempera::kernels::cuda {
 
+// A recipe that reads its own operand: what the gradient of a row's scale adds to the row's own.
+struct OwnRecipe {
+  const float* w = nullptr;      // absent: no such recipe
+  const float* slope = nullptr;  // of a row's scale, dense
+  int64_t size = 0;
+};
+
 // Device pointers of the backward pass beside the problem itself.
 template <class T>
 struct Backward {
@@ -17,6 +24,7 @@ struct Backward {
   Rows<T> d_q, d_k, d_v;
   float *d_a_q, *d_a_k, *d_a_v;  // dense; absent: not wanted
   Rows<float> d_post, d_bias;
+  OwnRecipe own_q, own_k, own_v;
 };
 
 // A query row, with what its gradients depend on.
@@ -61,6 +69,28 @@ __device__ inline Element element_of(const Problem<T>& p, const GradientRow& r, 
   e.d_post = d_logit * logit.capped;
   e.d_x = d_logit * r.row.post * logit.slope;
   return e;
+}
+
+// d += the recipe's share: half h of a product's numbers, whose row `row` holds the operand.
+// d_scale: of the row's finished scale.
+template <class T, int kTiles>
+__device__ inline void add_recipe(const OwnRecipe& own, int64_t head, int64_t dense, float d_scale,
+                                  const T* row, int half, float (&d)[kTiles][4]) {
+  // A row that nobody reads may hold anything.
+  if (!own.w || d_scale == 0) return;
+  const float d_f = d_scale * own.slope[dense];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int column = n * 8 + lane % 4 * 2 + e;
+      if (column >= own.size) continue;
+      const float x = to_float(row[column]);
+      const Normal normal = normal_at(x);
+      d[n][half * 2 + e] = fmaf(d_f * own.w[head * own.size + column],
+                                fmaf(x, normal.density, normal.below), d[n][half * 2 + e]);
+    }
 }
 
 template <class T>

@@ -66,10 +66,10 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   const int last_key = min(rows, first_key + Tiles::kKeys);
   const int depth = padded_depth(p.shape.qk_size), width = padded_depth(p.shape.v_size);
   const auto qk_size = static_cast<int>(p.shape.qk_size), v_size = static_cast<int>(p.shape.v_size);
-  copy_tile(tiles.k, kStride, Tiles::kKeys, depth, first_key, 0, rows, qk_size, p.whole,
-            [&](int j) { return row_at(p.k, b, kv_head, j); });
-  copy_tile(tiles.v, kStride, Tiles::kKeys, width, first_key, 0, rows, v_size, p.whole,
-            [&](int j) { return row_at(p.v, b, kv_head, j); });
+  copy_tile<kColumns>(tiles.k, Tiles::kKeys, depth, first_key, 0, rows, qk_size, p.whole,
+                      [&](int j) { return row_at(p.k, b, kv_head, j); });
+  copy_tile<kColumns>(tiles.v, Tiles::kKeys, width, first_key, 0, rows, v_size, p.whole,
+                      [&](int j) { return row_at(p.v, b, kv_head, j); });
 
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -94,10 +94,10 @@ __global__ void __launch_bounds__(kWarps* kWarp)
         seen = seen || max(row.row.begin, first_key) < min(row.row.end, last_key);
       }
       if (!__syncthreads_or(seen)) continue;
-      copy_tile(tiles.q, kStride, kQueries, depth, first, 0, span.end, qk_size, p.whole,
-                [&](int i) { return row_at(p.q, b, h, i); });
-      copy_tile(tiles.d_out, kStride, kQueries, width, first, 0, span.end, v_size, g.whole,
-                [&](int i) { return row_at(g.d_out, b, h, i); });
+      copy_tile<kColumns>(tiles.q, kQueries, depth, first, 0, span.end, qk_size, p.whole,
+                          [&](int i) { return row_at(p.q, b, h, i); });
+      copy_tile<kColumns>(tiles.d_out, kQueries, width, first, 0, span.end, v_size, g.whole,
+                          [&](int i) { return row_at(g.d_out, b, h, i); });
       tile_wait<0>();
       __syncthreads();
       float c[kQueries / 8][4], d[kQueries / 8][4];
@@ -116,21 +116,26 @@ __global__ void __launch_bounds__(kWarps* kWarp)
           c[n][e] = element.d_x * row.row.factor * a_k[half];
           d[n][e] = element.weight * a_v[half];
         }
-      add_product<false>(d_k, c, tiles.q, kStride, depth);
-      add_product<false>(d_v, d, tiles.d_out, kStride, width);
+      add_product(d_k, c, tiles.q, kStride, depth);
+      add_product(d_v, d, tiles.d_out, kStride, width);
       __syncthreads();
     }
   tile_wait<0>();
-  write_rows(g.d_k, b, kv_head, key, rows, p.shape.qk_size, d_k);
-  write_rows(g.d_v, b, kv_head, key, rows, p.shape.v_size, d_v);
+  __syncthreads();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float sum_k = sum_quad(d_a_k[half]), sum_v = sum_quad(d_a_v[half]);
-    if (lane % 4 != 0 || key[half] >= rows) continue;
+    if (key[half] >= rows) continue;
     const int64_t dense = (b * p.shape.kv_heads + kv_head) * p.shape.kv_rows + key[half];
+    const int row = (key[half] - first_key) * kStride;
+    add_recipe(g.own_k, kv_head, dense, sum_k, tiles.k + row, half, d_k);
+    add_recipe(g.own_v, kv_head, dense, sum_v, tiles.v + row, half, d_v);
+    if (lane % 4 != 0) continue;
     if (g.d_a_k) g.d_a_k[dense] = sum_k;
     if (g.d_a_v) g.d_a_v[dense] = sum_v;
   }
+  write_rows(g.d_k, b, kv_head, key, rows, p.shape.qk_size, d_k);
+  write_rows(g.d_v, b, kv_head, key, rows, p.shape.v_size, d_v);
 }
 
 }  // namespace

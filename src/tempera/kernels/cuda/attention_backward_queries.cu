@@ -29,12 +29,12 @@ struct QueryTiles {
   __device__ void copy_queries(const Problem<T>& p, const Backward<T>& g, int b, int h,
                                int first) const {
     const auto rows = static_cast<int>(p.shape.q_rows);
-    copy_tile(q, kStride, kRows, padded_depth(p.shape.qk_size), first, 0, rows,
-              static_cast<int>(p.shape.qk_size), p.whole,
-              [&](int i) { return row_at(p.q, b, h, i); });
-    copy_tile(d_out, kStride, kRows, padded_depth(p.shape.v_size), first, 0, rows,
-              static_cast<int>(p.shape.v_size), g.whole,
-              [&](int i) { return row_at(g.d_out, b, h, i); });
+    copy_tile<kColumns>(q, kRows, padded_depth(p.shape.qk_size), first, 0, rows,
+                        static_cast<int>(p.shape.qk_size), p.whole,
+                        [&](int i) { return row_at(p.q, b, h, i); });
+    copy_tile<kColumns>(d_out, kRows, padded_depth(p.shape.v_size), first, 0, rows,
+                        static_cast<int>(p.shape.v_size), g.whole,
+                        [&](int i) { return row_at(g.d_out, b, h, i); });
   }
   __device__ void copy_keys(const Problem<T>& p, int b, int h, int first) const {
     const auto rows = static_cast<int>(p.shape.kv_rows);
@@ -43,12 +43,12 @@ struct QueryTiles {
       a_k[r] = inside && p.a_k.data ? *row_at(p.a_k, b, h, first + r) : 1;
       a_v[r] = inside && p.a_v.data ? *row_at(p.a_v, b, h, first + r) : 1;
     }
-    copy_tile(k, kStride, kKeys, padded_depth(p.shape.qk_size), first, 0, rows,
-              static_cast<int>(p.shape.qk_size), p.whole,
-              [&](int j) { return row_at(p.k, b, h, j); });
-    copy_tile(v, kStride, kKeys, padded_depth(p.shape.v_size), first, 0, rows,
-              static_cast<int>(p.shape.v_size), p.whole,
-              [&](int j) { return row_at(p.v, b, h, j); });
+    copy_tile<kColumns>(k, kKeys, padded_depth(p.shape.qk_size), first, 0, rows,
+                        static_cast<int>(p.shape.qk_size), p.whole,
+                        [&](int j) { return row_at(p.k, b, h, j); });
+    copy_tile<kColumns>(v, kKeys, padded_depth(p.shape.v_size), first, 0, rows,
+                        static_cast<int>(p.shape.v_size), p.whole,
+                        [&](int j) { return row_at(p.v, b, h, j); });
   }
   // <q, k> and <d_out, v> of this warp's rows.
   __device__ void products(const Problem<T>& p, float (&c)[kKeys / 8][4],
@@ -127,15 +127,19 @@ __global__ void __launch_bounds__(kWarps* kWarp)
         d_a_q[half] = fmaf(element.d_x * p.scale * a_k, dot, d_a_q[half]);
         c[n][e] = element.d_x * row[half].row.factor * a_k;
       }
-    add_product<false>(d_q, c, tiles.k, Tiles::kStride, padded_depth(p.shape.qk_size));
+    add_product(d_q, c, tiles.k, Tiles::kStride, padded_depth(p.shape.qk_size));
     __syncthreads();
   }
   tile_wait<0>();
+  __syncthreads();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     d_a_q[half] = sum_quad(d_a_q[half]);
     d_post[half] = sum_quad(d_post[half]);
     if (i[half] >= p.shape.q_rows) continue;
+    const int64_t dense = (b * p.shape.q_heads + h) * p.shape.q_rows + i[half];
+    add_recipe(g.own_q, h, dense, d_a_q[half], tiles.q + (i[half] - first_row) * Tiles::kStride,
+               half, d_q);
     if (g.d_q.data)
 #pragma unroll
       for (int n = 0; n < kColumns / 8; ++n)
@@ -146,7 +150,6 @@ __global__ void __launch_bounds__(kWarps* kWarp)
             row_at(g.d_q, b, h, i[half])[column] = from_float<T>(d_q[n][half * 2 + e]);
         }
     if (lane % 4 != 0) continue;
-    const int64_t dense = (b * p.shape.q_heads + h) * p.shape.q_rows + i[half];
     if (g.d_a_q) g.d_a_q[dense] = d_a_q[half];
     if (g.d_post.data) *row_at(g.d_post, b, h, i[half]) = d_post[half];
   }

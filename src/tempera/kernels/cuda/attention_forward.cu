@@ -5,6 +5,7 @@
 #include "tempera/kernels/cuda/attention_problem.cuh"
 #include "tempera/kernels/cuda/attention_tile.cuh"
 #include "tempera/kernels/cuda/error.h"
+#include "tempera/kernels/cuda/reduce.cuh"
 #include "tempera/kernels/validate.h"
 
 // A block takes 16 kWarps query rows, which are those of all heads that read the same keys, one
@@ -152,13 +153,13 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   const int tile_begin = begin_tile + tile_count * split / splits.count;
   const int tile_end = begin_tile + tile_count * (split + 1) / splits.count;
 
-  copy_tile(tiles.q, kStride, Tiles::kRows, depth, first_row, 0, all,
-            static_cast<int>(p.shape.qk_size), p.whole,
-            [&](int m) { return row_at(p.q, b, first_head + m / q_rows, m % q_rows); });
+  copy_tile<kColumns>(tiles.q, Tiles::kRows, depth, first_row, 0, all,
+                      static_cast<int>(p.shape.qk_size), p.whole,
+                      [&](int m) { return row_at(p.q, b, first_head + m / q_rows, m % q_rows); });
   const auto copy_keys = [&](int tile) {
-    copy_tile(tiles.k, kStride, kKeys, depth, tile * kKeys, span.begin, span.end,
-              static_cast<int>(p.shape.qk_size), p.whole,
-              [&](int j) { return p.key_row(p.k, b, kv_head, j); });
+    copy_tile<kColumns>(tiles.k, kKeys, depth, tile * kKeys, span.begin, span.end,
+                        static_cast<int>(p.shape.qk_size), p.whole,
+                        [&](int j) { return p.key_row(p.k, b, kv_head, j); });
   };
   if (tile_begin < tile_end) copy_keys(tile_begin);
 
@@ -176,9 +177,9 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   for (int tile = tile_begin; tile < tile_end; ++tile) {
     const int first = tile * kKeys;
     load_key_scales<T, kKeys>(p, b, kv_head, first, span, tiles.a_k, tiles.a_v);
-    copy_tile(tiles.v, kStride, kKeys, width, first, span.begin, span.end,
-              static_cast<int>(p.shape.v_size), p.whole,
-              [&](int j) { return p.key_row(p.v, b, kv_head, j); });
+    copy_tile<kColumns>(tiles.v, kKeys, width, first, span.begin, span.end,
+                        static_cast<int>(p.shape.v_size), p.whole,
+                        [&](int j) { return p.key_row(p.v, b, kv_head, j); });
     tile_wait<1>();
     __syncthreads();
     float c[kKeys / 8][4];
@@ -190,6 +191,11 @@ __global__ void __launch_bounds__(kWarps* kWarp)
       asm volatile("cp.async.commit_group;");  // an empty one, so that waiting counts alike
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      if (first_row + warp * kTileRows + half * 8 >= all) {  // no such rows: a decode of a few
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n) c[n][half * 2] = c[n][half * 2 + 1] = 0;
+        continue;
+      }
       const float shrink = update_row(p, row[half], state[half], first, tiles.a_k, tiles.a_v, half,
                                       o.entropy.data != nullptr, c);
 #pragma unroll
@@ -200,9 +206,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     }
     tile_wait<1>();
     __syncthreads();
-    // The backward pass takes <out, d_out> for the mean of the probabilities' gradients, and an
-    // error of out would come back in all of them.
-    add_product<true>(out, c, tiles.v, kStride, width);
+    add_product(out, c, tiles.v, kStride, width);
     __syncthreads();
   }
   tile_wait<0>();
@@ -238,31 +242,37 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   }
 }
 
-// A warp merges the splits of one row.
+constexpr int kMergeThreads = 128;
+constexpr int kMostSplits = 1056;
+
+// A block merges the splits of one row.
 template <class T>
-__global__ void __launch_bounds__(kWarp)
+__global__ void __launch_bounds__(kMergeThreads)
     merge_kernel(const __grid_constant__ Problem<T> p,
                  const __grid_constant__ AttentionOutputs<T> o, Splits splits) {
   const int i = static_cast<int>(blockIdx.x), h = static_cast<int>(blockIdx.y),
             b = static_cast<int>(blockIdx.z);
   const int64_t dense = ((b * p.shape.q_heads + h) * p.shape.q_rows + i) * splits.count;
+  __shared__ float share[kMostSplits];
   RowState all;
-  for (int s = 0; s < splits.count; ++s) all.max = fmaxf(all.max, splits.state[(dense + s) * 3]);
-  for (int s = 0; s < splits.count; ++s) {
+  for (int s = static_cast<int>(threadIdx.x); s < splits.count; s += kMergeThreads)
+    all.max = fmaxf(all.max, splits.state[(dense + s) * 3]);
+  all.max = max_block(all.max);
+  for (int s = static_cast<int>(threadIdx.x); s < splits.count; s += kMergeThreads) {
     const float* const state = splits.state + (dense + s) * 3;
-    if (state[0] == -INFINITY) continue;
-    const float share = expf(state[0] - all.max);
-    all.sum = fmaf(share, state[1], all.sum);
-    all.below += share * (state[2] + (all.max - state[0]) * state[1]);
+    share[s] = state[0] == -INFINITY ? 0 : expf(state[0] - all.max);
+    if (share[s] == 0) continue;
+    all.sum = fmaf(share[s], state[1], all.sum);
+    all.below += share[s] * (state[2] + (all.max - state[0]) * state[1]);
   }
+  all.sum = sum_block(all.sum);
+  all.below = sum_block(all.below);  // its barriers also show the shares to all threads
   const float factor = row_factor(p, h, all);
-  for (int64_t column = threadIdx.x; column < p.shape.v_size; column += kWarp) {
+  for (int64_t column = threadIdx.x; column < p.shape.v_size; column += kMergeThreads) {
+    const float* const out = splits.out + dense * p.shape.v_size + column;
     float sum = 0;
-    for (int s = 0; s < splits.count; ++s) {
-      const float max = splits.state[(dense + s) * 3];
-      if (max == -INFINITY) continue;
-      sum = fmaf(expf(max - all.max), splits.out[(dense + s) * p.shape.v_size + column], sum);
-    }
+#pragma unroll 8
+    for (int s = 0; s < splits.count; ++s) sum = fmaf(share[s], out[s * p.shape.v_size], sum);
     row_at(o.out, b, h, i)[column] = from_float<T>(sum * factor);
   }
   if (threadIdx.x == 0) write_statistics(p, o, b, h, i, all);
@@ -282,7 +292,7 @@ void launch(const Problem<T>& p, const AttentionOutputs<T>& o, const Splits& spl
         o.head_max, static_cast<int>(s.q_heads), -INFINITY);
   if (s.batch * s.q_rows == 0) return check_launch("attention_forward");
   with_columns(s, [&]<int kColumns>() {
-    constexpr int kKeys = kColumns > 128 ? 32 : 64;
+    constexpr int kKeys = kColumns > 128 || kWarps == 1 ? 32 : 64;
     using Tiles = ForwardTiles<T, kColumns, kWarps, kKeys>;
     const auto kernel = forward_kernel<T, kColumns, kWarps, kKeys>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -295,7 +305,7 @@ void launch(const Problem<T>& p, const AttentionOutputs<T>& o, const Splits& spl
   if (splits.count > 1)
     merge_kernel<<<dim3(static_cast<unsigned>(s.q_rows), static_cast<unsigned>(s.q_heads),
                         static_cast<unsigned>(s.batch)),
-                   kWarp, 0, stream>>>(p, o, splits);
+                   kMergeThreads, 0, stream>>>(p, o, splits);
   check_launch("attention_forward");
 }
 
@@ -308,7 +318,7 @@ void check_call(AttentionParams<T> params, const AttentionOutputs<T>& outputs) {
 
 // Blocks that keep a large device busy; splits have 256 keys at least. Fixed, so that the bits do
 // not depend on the device.
-constexpr int64_t kBlocksWanted = 1056;
+constexpr int64_t kBlocksWanted = kMostSplits;
 constexpr int64_t kKeysOfSplit = 256;
 
 template <class T>

@@ -45,17 +45,19 @@ struct ScaleExtent {
   Rows<float> dense(float* data) const { return {data, heads * rows, rows, 1}; }
 };
 
-// out = rows * recipe. In attention_scales.cu.
+// out = rows * recipe, and where wanted slope = the derivative of out by <w, gelu(source)>, both
+// dense. In attention_scales.cu.
 template <class T>
-void finish_scales(const Scale<T>& scale, const ScaleExtent& extent, float* out, Stream stream);
-// The gradients of the scale's parts from d_scale (dense); d_operand is added to where the recipe
-// reads the operand itself. partial: scale_partial floats.
+void finish_scales(const Scale<T>& scale, const ScaleExtent& extent, float* out, float* slope,
+                   Stream stream);
+// The gradients of the scale's parts from d_scale (dense). own_source: the recipe reads the operand
+// itself, whose gradient has its share already. partial: scale_partial floats.
 template <class T>
 int64_t scale_partial(const Scale<T>& scale, const ScaleExtent& extent);
 template <class T>
 void scale_backward(const Scale<T>& scale, const ScaleExtent& extent, const float* d_scale,
-                    bool own_source, Rows<T> d_operand, const ScaleGradient<T>& gradient,
-                    float* partial, Stream stream);
+                    bool own_source, const ScaleGradient<T>& gradient, float* partial,
+                    Stream stream);
 
 // Hands out pieces of a workspace; without one it counts.
 class Pieces {
@@ -85,9 +87,9 @@ struct CallScales {
     v = place(p.v_scale, k_extent, pieces, v_made);
   }
   void finish(const AttentionParams<T>& p, Stream stream) const {
-    if (q_made) finish_scales(p.q_scale, q_extent, q_made, stream);
-    if (k_made) finish_scales(p.k_scale, k_extent, k_made, stream);
-    if (v_made) finish_scales(p.v_scale, k_extent, v_made, stream);
+    if (q_made) finish_scales(p.q_scale, q_extent, q_made, q_slope, stream);
+    if (k_made) finish_scales(p.k_scale, k_extent, k_made, k_slope, stream);
+    if (v_made) finish_scales(p.v_scale, k_extent, v_made, v_slope, stream);
   }
   static Rows<const float> place(const Scale<T>& scale, const ScaleExtent& extent, Pieces& pieces,
                                  float*& made) {
@@ -98,6 +100,7 @@ struct CallScales {
 
   ScaleExtent q_extent, k_extent;
   float *q_made = nullptr, *k_made = nullptr, *v_made = nullptr;
+  float *q_slope = nullptr, *k_slope = nullptr, *v_slope = nullptr;  // of the backward pass
   Rows<const float> q, k, v;
 };
 

@@ -47,20 +47,24 @@ __device__ inline Terms recipe_terms(const Recipe<T>& recipe, int64_t rows, int6
 
 template <class T>
 __global__ void __launch_bounds__(kWarps* kWarp)
-    finish_kernel(const __grid_constant__ Scale<T> scale, ScaleExtent extent, float* out) {
+    finish_kernel(const __grid_constant__ Scale<T> scale, ScaleExtent extent, float* out,
+                  float* slope) {
   const int64_t r = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
   const int64_t h = blockIdx.y, b = blockIdx.z;
   if (r >= extent.rows) return;
   const float finished = scale.rows.data ? *row_at(scale.rows, b, h, r) : 1;
-  const float value = finished * recipe_terms(scale.recipe, extent.rows, b, h, r).value();
-  if (threadIdx.x % kWarp == 0) out[(b * extent.heads + h) * extent.rows + r] = value;
+  const Terms terms = recipe_terms(scale.recipe, extent.rows, b, h, r);
+  if (threadIdx.x % kWarp != 0) return;
+  const int64_t dense = (b * extent.heads + h) * extent.rows + r;
+  out[dense] = finished * terms.value();
+  if (slope) slope[dense] = finished * terms.s * (1 - terms.tanh_term * terms.tanh_term);
 }
 
 // Block x of a head sums the rows of its stretch into record x: w (size), then g, c, s.
 template <class T>
 __global__ void __launch_bounds__(kWarps* kWarp)
     backward_kernel(const __grid_constant__ Scale<T> scale, ScaleExtent extent,
-                    const float* d_scale, Rows<T> d_source, bool add_to_source,
+                    const float* d_scale, Rows<T> d_source,
                     const __grid_constant__ ScaleGradient<T> gradient, float* partial) {
   extern __shared__ float shared[];  // (kWarps, size + 3)
   const Recipe<T>& recipe = scale.recipe;
@@ -100,7 +104,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
       if (!to) continue;
       const float d_x =
           read ? d_f * recipe.w[h * size + i] * fmaf(x, normal.density, normal.below) : 0;
-      to[i] = from_float<T>(add_to_source ? to_float(to[i]) + d_x : d_x);
+      to[i] = from_float<T>(d_x);
     }
   }
   __syncthreads();
@@ -141,11 +145,12 @@ int64_t blocks_of(const ScaleExtent& extent) {
 }  // namespace
 
 template <class T>
-void finish_scales(const Scale<T>& scale, const ScaleExtent& extent, float* out, Stream stream) {
+void finish_scales(const Scale<T>& scale, const ScaleExtent& extent, float* out, float* slope,
+                   Stream stream) {
   if (extent.count() == 0) return;
   finish_kernel<<<dim3(static_cast<unsigned>(ceil_div(extent.rows, kWarps)),
                        static_cast<unsigned>(extent.heads), static_cast<unsigned>(extent.batch)),
-                  kWarps * kWarp, 0, stream>>>(scale, extent, out);
+                  kWarps * kWarp, 0, stream>>>(scale, extent, out, slope);
   check_launch("finish_scales");
 }
 
@@ -156,16 +161,15 @@ int64_t scale_partial(const Scale<T>& scale, const ScaleExtent& extent) {
 
 template <class T>
 void scale_backward(const Scale<T>& scale, const ScaleExtent& extent, const float* d_scale,
-                    bool own_source, Rows<T> d_operand, const ScaleGradient<T>& gradient,
-                    float* partial, Stream stream) {
+                    bool own_source, const ScaleGradient<T>& gradient, float* partial,
+                    Stream stream) {
   const int64_t size = scale.recipe.w ? scale.recipe.size : 0;
   const int64_t blocks = blocks_of(extent);
   const auto shared = static_cast<size_t>(kWarps * (size + 3)) * sizeof(float);
   if (blocks > 0)
     backward_kernel<<<dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(extent.heads)),
-                      kWarps * kWarp, shared, stream>>>(scale, extent, d_scale,
-                                                        own_source ? d_operand : gradient.source,
-                                                        own_source, gradient, partial);
+                      kWarps * kWarp, shared, stream>>>(
+        scale, extent, d_scale, own_source ? Rows<T>{} : gradient.source, gradient, partial);
   if (gradient.w || gradient.g || gradient.c || gradient.s)
     reduce_kernel<<<dim3(static_cast<unsigned>(ceil_div(size + 3, kWarp)),
                          static_cast<unsigned>(extent.heads)),
@@ -174,10 +178,10 @@ void scale_backward(const Scale<T>& scale, const ScaleExtent& extent, const floa
   check_launch("scale_backward");
 }
 
-#define TEMPERA_INSTANTIATE(T)                                                                   \
-  template void finish_scales(const Scale<T>&, const ScaleExtent&, float*, Stream);              \
-  template int64_t scale_partial(const Scale<T>&, const ScaleExtent&);                           \
-  template void scale_backward(const Scale<T>&, const ScaleExtent&, const float*, bool, Rows<T>, \
+#define TEMPERA_INSTANTIATE(T)                                                              \
+  template void finish_scales(const Scale<T>&, const ScaleExtent&, float*, float*, Stream); \
+  template int64_t scale_partial(const Scale<T>&, const ScaleExtent&);                      \
+  template void scale_backward(const Scale<T>&, const ScaleExtent&, const float*, bool,     \
                                const ScaleGradient<T>&, float*, Stream);
 
 TEMPERA_INSTANTIATE(float)

@@ -15,28 +15,29 @@ constexpr int tile_stride(int columns) {
   return columns + 16 / static_cast<int>(sizeof(T));
 }
 
-// Copies rows [first, first + kRows) into a tile; those outside of [begin, end) and columns from
+// Copies rows [first, first + rows) into a tile; those outside of [begin, end) and columns from
 // `size` to `columns` become 0. row(r) is where row r begins. All threads call it; finished by
 // tile_wait and a barrier.
-template <class T, class Row>
-__device__ inline void copy_tile(T* tile, int stride, int rows, int columns, int first, int begin,
-                                 int end, int size, bool whole, Row row) {
+template <int kColumns, class T, class Row>
+__device__ inline void copy_tile(T* tile, int rows, int columns, int first, int begin, int end,
+                                 int size, bool whole, Row row) {
   constexpr int kElements = 16 / static_cast<int>(sizeof(T));  // of one copy
-  const int packs = columns / kElements;
-  for (int index = static_cast<int>(threadIdx.x); index < rows * packs;
-       index += static_cast<int>(blockDim.x)) {
-    const int r = index / packs, column = index % packs * kElements;
-    T* const to = tile + r * stride + column;
-    const bool inside = first + r >= begin && first + r < end && column < size;
-    const T* const from = inside ? row(first + r) + column : nullptr;
-    if (inside && whole) {
-      const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from));
-    } else {
+  constexpr int kPacks = kColumns / kElements;                 // a power of 2
+  const int column = static_cast<int>(threadIdx.x) % kPacks * kElements;
+  if (column < columns)
+    for (int r = static_cast<int>(threadIdx.x) / kPacks; r < rows;
+         r += static_cast<int>(blockDim.x) / kPacks) {
+      T* const to = tile + r * tile_stride<T>(kColumns) + column;
+      const bool inside = first + r >= begin && first + r < end && column < size;
+      const T* const from = inside ? row(first + r) + column : nullptr;
+      if (inside && whole) {
+        const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from));
+      } else {
 #pragma unroll
-      for (int i = 0; i < kElements; ++i) to[i] = inside ? from[i] : T{};
+        for (int i = 0; i < kElements; ++i) to[i] = inside ? from[i] : T{};
+      }
     }
-  }
   asm volatile("cp.async.commit_group;");
 }
 
@@ -126,9 +127,9 @@ __device__ inline void product_rows(float (&c)[kTiles][4], const float* a, int a
 }
 
 // c += P B: P the numbers of a product, 16 rows and 8 kDepth columns, B as many rows of a tile, of
-// which `columns` count. kExact: the tensor cores get P as a sum of two bf16 numbers, which holds
-// 16 bits of it; otherwise it is rounded to 8.
-template <bool kExact, int kTiles, int kDepth>
+// which `columns` count. The tensor cores get P as a sum of two bf16 numbers, which holds 16 bits
+// of it: gradients are differences of numbers much larger than themselves, and 8 bits are too few.
+template <int kTiles, int kDepth>
 __device__ inline void add_product(float (&c)[kTiles][4], const float (&p)[kDepth][4],
                                    const BFloat16* b, int b_stride, int columns) {
   static_assert(kDepth % 2 == 0 && kTiles % 2 == 0);
@@ -139,13 +140,11 @@ __device__ inline void add_product(float (&c)[kTiles][4], const float (&p)[kDept
     const uint32_t left[4] = {pair_of(p[k][0], p[k][1]), pair_of(p[k][2], p[k][3]),
                               pair_of(p[k + 1][0], p[k + 1][1]), pair_of(p[k + 1][2], p[k + 1][3])};
     uint32_t rest[4];
-    if constexpr (kExact) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float* const two = &p[k + i / 2][i % 2 * 2];
-        rest[i] = pair_of(two[0] - __uint_as_float(left[i] << 16),
-                          two[1] - __uint_as_float(left[i] & 0xFFFF0000U));
-      }
+    for (int i = 0; i < 4; ++i) {
+      const float* const two = &p[k + i / 2][i % 2 * 2];
+      rest[i] = pair_of(two[0] - __uint_as_float(left[i] << 16),
+                        two[1] - __uint_as_float(left[i] & 0xFFFF0000U));
     }
 #pragma unroll
     for (int n = 0; n < kTiles; n += 2) {
@@ -154,15 +153,13 @@ __device__ inline void add_product(float (&c)[kTiles][4], const float (&p)[kDept
       load_transposed(right, b_lane + k * 8 * b_stride + n * 8);
       multiply(c[n], left, right[0], right[1]);
       multiply(c[n + 1], left, right[2], right[3]);
-      if constexpr (kExact) {
-        multiply(c[n], rest, right[0], right[1]);
-        multiply(c[n + 1], rest, right[2], right[3]);
-      }
+      multiply(c[n], rest, right[0], right[1]);
+      multiply(c[n + 1], rest, right[2], right[3]);
     }
   }
 }
 
-template <bool kExact, int kTiles, int kDepth>
+template <int kTiles, int kDepth>
 __device__ inline void add_product(float (&c)[kTiles][4], const float (&p)[kDepth][4],
                                    const float* b, int b_stride, int columns) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

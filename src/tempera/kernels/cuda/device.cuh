@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "tempera/kernels/attention.h"
 
@@ -44,7 +45,7 @@ struct Pack;
 template <>
 struct Pack<float> {
   static constexpr int kWords = 8;
-  uint32_t word[kWords];
+  alignas(16) uint32_t word[kWords];
 
   __device__ float get(int i) const { return __uint_as_float(word[i]); }
   __device__ float element(int i) const { return get(i); }
@@ -59,7 +60,7 @@ struct Pack<float> {
 template <>
 struct Pack<BFloat16> {
   static constexpr int kWords = 4;
-  uint32_t word[kWords];
+  alignas(16) uint32_t word[kWords];
 
   __device__ float get(int i) const {
     return __uint_as_float(i % 2 == 0 ? word[i / 2] << 16 : word[i / 2] & 0xFFFF0000U);
@@ -122,6 +123,36 @@ __device__ inline void store_pack(T* to, const Pack<T>& pack, bool whole) {
   } else {
 #pragma unroll
     for (int i = 0; i < kPack; ++i) to[i] = pack.element(i);
+  }
+}
+
+// A pack in two halves, `gap` elements from one to the other.
+template <class T>
+__device__ inline Pack<T> load_halves(const T* from, int gap, bool whole) {
+  constexpr int kHalf = Pack<T>::kWords / 2;
+  Pack<T> pack;
+  if (whole) {
+    using Vector = std::conditional_t<kHalf == 4, uint4, uint2>;
+    *reinterpret_cast<Vector*>(pack.word) = *reinterpret_cast<const Vector*>(from);
+    *reinterpret_cast<Vector*>(pack.word + kHalf) = *reinterpret_cast<const Vector*>(from + gap);
+  } else {
+    T elements[kPack];
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) elements[i] = from[i < kPack / 2 ? i : gap + i - kPack / 2];
+    pack = Pack<T>::gather(elements);
+  }
+  return pack;
+}
+template <class T>
+__device__ inline void store_halves(T* to, int gap, const Pack<T>& pack, bool whole) {
+  constexpr int kHalf = Pack<T>::kWords / 2;
+  if (whole) {
+    using Vector = std::conditional_t<kHalf == 4, uint4, uint2>;
+    *reinterpret_cast<Vector*>(to) = *reinterpret_cast<const Vector*>(pack.word);
+    *reinterpret_cast<Vector*>(to + gap) = *reinterpret_cast<const Vector*>(pack.word + kHalf);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) to[i < kPack / 2 ? i : gap + i - kPack / 2] = pack.element(i);
   }
 }
 

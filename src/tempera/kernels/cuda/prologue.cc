@@ -20,9 +20,9 @@ void check_operand(const char* name, const PrologueOperand& operand,
                 ": s alone makes every scale 0; give a constant as c");
   if (!operand.rotate) return;
   TEMPERA_CHECK(params.cos && params.sin, name, ": a rotation without tables of cosines and sines");
-  TEMPERA_CHECK(params.pairs >= 8 && params.pairs % 8 == 0 && 2 * params.pairs <= operand.size,
+  TEMPERA_CHECK(params.pairs >= 4 && params.pairs % 4 == 0 && 2 * params.pairs <= operand.size,
                 name, ": ", params.pairs,
-                " pairs of columns to rotate given, a multiple of 8 up to ", operand.size / 2,
+                " pairs of columns to rotate given, a multiple of 4 up to ", operand.size / 2,
                 " expected; rotate in a pass of its own");
 }
 

@@ -12,7 +12,7 @@
 namespace tempera::kernels::cuda {
 
 constexpr int kPrologueWarps = 4;
-constexpr int64_t kPrologueRows = 128;  // of a block
+constexpr int64_t kPrologueRows = 96;  // of a block
 
 template <class T>
 int64_t prologue_slots(const PrologueParams<T>& p) {
@@ -52,16 +52,18 @@ __device__ inline const X& choose(Operand which, const X& q, const X& k, const X
   return which == Operand::kQ ? q : which == Operand::kK ? k : v;
 }
 
-// What a lane keeps of its head, eight columns: by value, since a load through a reference into the
-// parameters would come back in every row. Vectors of the head are in shared memory, which the warp
-// has for itself: registers are what the kernels are short of.
+// What a lane keeps of its head, eight columns in two halves: columns that are rotated together
+// stay in one lane. By value, since a load through a reference into the parameters would come back
+// in every row. Vectors of the head are in shared memory, which the warp has for itself: registers
+// are what the kernels are short of.
 template <class T, int kLanes, bool kWhole>
 struct PrologueLane {
   PrologueHead place;
-  int chunk;  // which eight columns
-  int first;  // the first of them
-  bool live;  // the head has them
-  bool norm, rotates, counts, recipe;
+  int first;  // column of the first half
+  int gap;    // from there to the second half
+  bool live;  // the head has these columns
+  bool rotated;
+  bool norm, counts, recipe;
   const float* finished;  // the caller's scales of this sequence and head
   int64_t finished_step;
   float inverse_size;
@@ -69,20 +71,21 @@ struct PrologueLane {
   const float* w;
   const float* gain;
   float s, c, g;
-  int partner;     // the chunk that these columns are rotated with
-  float sign = 0;  // of its share; 0: these columns stay
 
   // shared: (kPrologueWarps, 3, kLanes * kPack)
   __device__ PrologueLane(const PrologueParams<T>& p, int64_t slot, int64_t b, float* shared)
-      : place(prologue_head(p, slot)),
-        chunk(static_cast<int>(threadIdx.x) % kLanes),
-        first(chunk * kPack),
-        partner(chunk) {
+      : place(prologue_head(p, slot)) {
     const PrologueOperand& operand = choose(place.which, p.q, p.k, p.v);
     const PrologueScale& scale = operand.scale;
-    live = first < operand.size;
+    const int chunk = static_cast<int>(threadIdx.x) % kLanes;
+    const auto size = static_cast<int>(operand.size);
+    const int half = operand.rotate ? static_cast<int>(p.pairs) : size / 2;
+    const bool folded = 4 * chunk < half;
+    first = folded ? 4 * chunk : kPack * chunk;
+    gap = folded ? half : kPack / 2;
+    live = kPack * chunk < size;
+    rotated = operand.rotate && folded && live;
     norm = operand.norm;
-    rotates = operand.rotate;
     counts = scale.g;
     recipe = scale.recipe();
     finished = scale.rows.data ? row_at(scale.rows, b, place.head, 0) : nullptr;
@@ -104,44 +107,51 @@ struct PrologueLane {
     s = scale.s ? scale.s[place.head] : 1;
     c = scale.c ? scale.c[place.head] : 0;
     g = scale.g ? scale.g[place.head] : 0;
-    if (!rotates || first >= 2 * p.pairs) return;
-    const int half = static_cast<int>(p.pairs) / kPack;
-    partner = chunk < half ? chunk + half : chunk - half;
-    sign = chunk < half ? -1 : 1;
   }
 
   __device__ void add_bias(float (&x)[kPack]) const {
     if (!bias) return;
     float add[kPack];
-    load_floats(bias, true, add);
+    unpack(load_halves(bias, gap, true), add);
 #pragma unroll
     for (int i = 0; i < kPack; ++i) x[i] += add[i];
   }
   __device__ void multiply_gain(float (&x)[kPack]) const {
     if (!gain) return;
     float factor[kPack];
-    load_floats(gain, true, factor);
+    unpack(load_halves(gain, gap, true), factor);
 #pragma unroll
     for (int i = 0; i < kPack; ++i) x[i] *= factor[i];
   }
 
-  // (cos, sin) turns y; direction -1 turns it back. All lanes of the warp call it.
+  // (cos, sin) turns y; direction -1 turns it back.
   __device__ void rotate(const PrologueParams<T>& p, int64_t b, int t, float direction,
                          float (&y)[kPack]) const {
-    if (!rotates) return;  // uniform over the warp
-    float cos[kPack], sin[kPack];
-    if (sign != 0) {
-      const int row = p.table_row ? static_cast<int>(p.table_row[b * p.rows + t]) : t;
-      const auto pairs = static_cast<int>(p.pairs);
-      const int at = row * pairs + (sign < 0 ? first : first - pairs);
-      load_floats(p.cos + at, kWhole, cos);
-      load_floats(p.sin + at, kWhole, sin);
-    }
-    direction *= sign;
+    if (!rotated) return;
+    const int row = p.table_row ? static_cast<int>(p.table_row[b * p.rows + t]) : t;
+    const int at = row * static_cast<int>(p.pairs) + first;
+    float cos[4], sin[4];
+    load_four(p.cos + at, cos);
+    load_four(p.sin + at, sin);
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) {
-      const float other = __shfl_sync(kAllLanes, y[i], partner, kLanes);
-      if (sign != 0) y[i] = fmaf(direction * other, sin[i], y[i] * cos[i]);
+    for (int i = 0; i < 4; ++i) {
+      const float x = y[i], other = y[i + 4], turn = direction * sin[i];
+      y[i] = fmaf(-other, turn, x * cos[i]);
+      y[i + 4] = fmaf(x, turn, other * cos[i]);
+    }
+  }
+
+ private:
+  __device__ static void load_four(const float* from, float (&to)[4]) {
+    if constexpr (kWhole) {
+      const float4 four = *reinterpret_cast<const float4*>(from);
+      to[0] = four.x;
+      to[1] = four.y;
+      to[2] = four.z;
+      to[3] = four.w;
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to[i] = from[i];
     }
   }
 };

@@ -47,7 +47,7 @@ struct PrologueParams {
   // Rotates column c with column c + pairs; columns from 2 * pairs on stay. cos and sin are
   // (table rows, pairs), of which row t of sequence b uses table_row[b * rows + t], or t where that
   // is absent.
-  int64_t pairs = 0;  // a multiple of 8
+  int64_t pairs = 0;  // a multiple of 4
   const float* cos = nullptr;
   const float* sin = nullptr;
   const int64_t* table_row = nullptr;

@@ -28,12 +28,13 @@ struct Sums {
     }
   }
 
-  __device__ void write(float* record, int64_t size, int64_t first) const {
+  __device__ void write(float* record, int64_t size, int first, int gap) const {
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
-      record[first + i] = w[i];
-      record[size + first + i] = bias[i];
-      record[2 * size + first + i] = gain[i];
+      const int column = first + (i < kPack / 2 ? i : gap + i - kPack / 2);
+      record[column] = w[i];
+      record[size + column] = bias[i];
+      record[2 * size + column] = gain[i];
     }
     if (first != 0) return;
     record[3 * size] = g;
@@ -51,7 +52,7 @@ __device__ void row_backward(const PrologueParams<T>& p,
   float gelu[kPack], slope[kPack];  // slope: of w * gelu
   float f = 0;
   if (lane.w) {
-    load_floats(lane.w, true, slope);
+    unpack(load_halves(lane.w, lane.gap, true), slope);
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
       const Normal normal = normal_at(x[i]);
@@ -101,7 +102,7 @@ __device__ void row_backward(const PrologueParams<T>& p,
 }
 
 template <class T, int kLanes, bool kWhole>
-__global__ void __launch_bounds__(kPrologueWarps* kWarp, 3)
+__global__ void __launch_bounds__(kPrologueWarps* kWarp, 4)
     backward_kernel(const __grid_constant__ PrologueParams<T> p,
                     const __grid_constant__ PrologueGradients<T> gradients, int64_t size,
                     float* records) {
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, 3)
   Sums<kLanes> sums;
   const auto fetch = [&](const T* rows, int64_t step, int at) {
     Pack<T> pack{};
-    if (lane.live && at < end) pack = load_pack(rows + at * step, kWhole);
+    if (lane.live && at < end) pack = load_halves(rows + at * step, lane.gap, kWhole);
     return pack;
   };
   Pack<T> next_x = fetch(x_rows, p.stride, t), next_d = fetch(d_out_rows, d_out_step, t);
@@ -143,12 +144,12 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, 3)
     lane.add_bias(x);
     row_backward(p, lane, d_finished ? d_finished + t * d_finished_step : nullptr, b,
                  min(t, end - 1), active, x, d, sums);
-    if (active) store_pack(d_rows + t * gradients.stride, pack_of<T>(d), kWhole);
+    if (active) store_halves(d_rows + t * gradients.stride, lane.gap, pack_of<T>(d), kWhole);
   }
   sums.add_up();
   if (lane.live && threadIdx.x % kWarp < kLanes)
     sums.write(records + ((b * gridDim.x + blockIdx.x) * slots + slot) * record_size(size), size,
-               lane.first);
+               lane.first, lane.gap);
 }
 
 constexpr int kReducers = 16;  // threads that share a sum

@@ -5,7 +5,7 @@ namespace tempera::kernels::cuda {
 namespace {
 
 template <class T, int kLanes, bool kWhole>
-__global__ void __launch_bounds__(kPrologueWarps* kWarp, 6)
+__global__ void __launch_bounds__(kPrologueWarps* kWarp, sizeof(T) == 2 ? 8 : 6)
     forward_kernel(const __grid_constant__ PrologueParams<T> p,
                    const __grid_constant__ PrologueOutputs<T> outputs) {
   const int64_t slot = int64_t{blockIdx.y} * kPrologueWarps + threadIdx.x / kWarp;
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, 6)
   const int64_t ahead_step = kStep * p.stride;
   const auto fetch = [&](int at) {
     Pack<T> pack{};
-    if (lane.live && at < end) pack = load_pack(ahead, kWhole);
+    if (lane.live && at < end) pack = load_halves(ahead, lane.gap, kWhole);
     ahead += ahead_step;
     return pack;
   };
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, 6)
     float f = 0;
     if (lane.w) {
       float w[kPack];
-      load_floats(lane.w, true, w);
+      unpack(load_halves(lane.w, lane.gap, true), w);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) f = fmaf(w[i] * y[i], normal_at(y[i]).below, f);
     }
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, 6)
     if (lane.recipe || lane.finished)
 #pragma unroll
       for (int i = 0; i < kPack; ++i) y[i] *= row.a;
-    if (lane.live && t < end) store_pack(to, pack_of<T>(y), kWhole);
+    if (lane.live && t < end) store_halves(to, lane.gap, pack_of<T>(y), kWhole);
     to += to_step;
   }
 }

@@ -50,7 +50,7 @@ inline std::vector<PrologueCase> prologue_cases() {
     for (OperandCase* o : {&c.q, &c.k, &c.v}) o->rows = o->w = o->g = o->c = o->s = true;
     for (OperandCase* o : {&c.q, &c.k}) o->norm = o->gain = o->rotate = true;
     c.k.gain_by_head = true;
-    c.pairs = c.q.size / 2 / 8 * 8;
+    c.pairs = c.q.size / 2 / 4 * 4;
     c.bias = c.positions = true;
   };
   add("plain", [](PrologueCase&) {});
@@ -62,6 +62,11 @@ inline std::vector<PrologueCase> prologue_cases() {
   add("part_of_the_columns_rotated", [](PrologueCase& c) {
     c.q.rotate = c.k.rotate = true;
     c.pairs = 8;
+  });
+  add("few_columns_rotated", [](PrologueCase& c) {
+    c.q.rotate = c.k.rotate = c.q.w = c.q.norm = true;
+    c.pairs = 4;
+    c.q.size = c.k.size = c.v.size = 24;
   });
   add("norm", [](PrologueCase& c) { c.q.norm = c.k.norm = true; });
   add("norm_gain", [](PrologueCase& c) { c.q.norm = c.k.norm = c.q.gain = c.k.gain = true; });
@@ -79,7 +84,6 @@ inline std::vector<PrologueCase> prologue_cases() {
     add(concat("everything_", size), [&](PrologueCase& c) {
       c.q.size = c.k.size = c.v.size = size;
       everything(c);
-      if (c.pairs == 0) c.q.rotate = c.k.rotate = false;
     });
   add("grouped_heads_other_values", [&](PrologueCase& c) {
     c.q.heads = 6;
