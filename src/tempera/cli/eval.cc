@@ -16,6 +16,7 @@
 #include "tempera/eval/text_task.h"
 #include "tempera/io/json.h"
 #include "tempera/train/data_source.h"
+#include "tempera/train/trainer.h"
 
 namespace tempera::cli {
 namespace {
@@ -32,11 +33,14 @@ struct Settings {
   std::vector<int64_t> sizes;
   int64_t window = 0, stride = 0, max_tokens = 0, rows = 0;
   std::optional<std::string> out;
+  config::Device device = config::Device::kAuto;
+  config::Dtype dtype = config::Dtype::kFloat32;
   int64_t threads = 0;
   bool json = false;
 
   void declare(config::Options& options) {
-    options.positional("model", model, "a run's folder or a checkpoint");
+    options.positional("model", model,
+                       "a run's folder, a checkpoint, a folder of transformers or a .gguf file");
     data.declare_sources(options, eval::text_task_names());
     text_task.declare(options);
     options.option("sizes", sizes, config::range(1, 1 << 24),
@@ -49,6 +53,8 @@ struct Settings {
                    "tokens of text, at most; 0: all");
     options.option("rows", rows, config::range(0, 1e9), "rows of each held-out set; 0: all");
     options.option("out", out, "a folder for eval.json, eval.svg and eval.png", {.local = true});
+    config::device_option(options, device);
+    config::dtype_option(options, dtype);
     config::threads_option(options, threads);
     config::json_option(options, json);
   }
@@ -173,7 +179,7 @@ void save(const Result& result, const fs::path& folder) {
 
 void run(const Settings& settings) {
   if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
-  const OpenModel opened = open_model(settings.model);
+  const OpenModel opened = open_model(settings.model, settings.dtype);
   const bool text_task = asks_text_task(opened, settings);
   if (settings.data.task && !settings.data.text.empty() && !text_task)
     throw UsageError("both --text and --task given; give one of them");
@@ -181,6 +187,8 @@ void run(const Settings& settings) {
   const auto data = given ? settings.data : own_data(opened);
   if ((!data.task || text_task) && !settings.sizes.empty())
     throw UsageError("--sizes are those of a built-in task; for text, give --window or --lengths");
+  // Built-in tasks of tokens are small: they stay where they are made.
+  if (text_task || (given && !data.task)) opened.model->to(train::resolve_device(settings.device));
   Result result = text_task   ? eval_text_task(opened, settings)
                   : data.task ? eval_task(*opened.model, data, settings)
                   : given     ? eval_files(opened, data, settings)

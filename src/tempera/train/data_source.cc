@@ -24,10 +24,12 @@ std::optional<fs::path> folder_with_tokenizer(const std::vector<fs::path>& shard
 
 struct TaskGroup {
   DataOptions& data;
-  std::vector<std::string> names;  // beside those of the generators
+  const std::vector<std::string>& more;
   void declare(config::Options& options) {
-    for (const auto& entry : data::generators())
-      if (std::ranges::count(names, entry.name) == 0) names.push_back(entry.name);
+    std::vector<std::string> names;
+    for (const auto& entry : data::generators()) names.push_back(entry.name);
+    for (const auto& name : more)
+      if (std::ranges::count(names, name) == 0) names.push_back(name);
     options.option("name", data.task, config::choices(names), "a built-in task instead of files",
                    {.alias = "task"});
   }
