@@ -66,7 +66,9 @@ if(TEMPERA_WITH_TORCH)
     ${TEMPERA_TORCH}/include ${TEMPERA_TORCH}/include/torch/csrc/api/include)
   target_link_libraries(tempera_libtorch INTERFACE
     ${TEMPERA_TORCH}/lib/libtorch.so ${TEMPERA_TORCH}/lib/libtorch_cpu.so ${TEMPERA_TORCH}/lib/libc10.so)
-  target_link_options(tempera_libtorch INTERFACE -Wl,--no-as-needed -Wl,--allow-shlib-undefined)
+  # Some CUDA builds of libtorch carry std::filesystem of another compiler. The standard library comes first, before all that is
+  # linked, so that its own is found: with theirs, removing a folder ends the program.
+  target_link_options(tempera_libtorch INTERFACE -Wl,--no-as-needed -lstdc++ -Wl,--allow-shlib-undefined)
 
   # One precompiled torch/torch.h for every target that uses torch, made with the warnings of its users: -Wpedantic
   # changes predefined macros, and gcc refuses a header that saw others.

@@ -59,6 +59,14 @@ def test_text_in_one_command(tmp_path, text):
     assert json.loads(again.stdout)["validation"] == summary["validation"]
 
 
+def test_the_standard_library_is_found_before_torch():
+    """Some builds of libtorch export std::filesystem of another compiler, which crashes where a checkpoint is removed."""
+    listed = subprocess.run(["readelf", "-d", PROGRAM], capture_output=True, text=True, check=True).stdout
+    needed = re.findall(r"NEEDED.*\[(\S+)\]", listed)
+    first = {name.split(".so")[0]: place for place, name in reversed(list(enumerate(needed)))}
+    assert first["libstdc++"] < first["libtorch"]
+
+
 def test_equal_seeds_give_equal_bits(tmp_path, text):
     weights = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):

@@ -15,8 +15,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A perplexity that grew by less is chance.
+// A perplexity that grew by less, or over fewer tokens, is chance.
 constexpr double kWorse = 1.005;
+constexpr int64_t kFewTokens = 500;
 
 std::string fixed(double value, int decimals) {
   std::ostringstream text;
@@ -196,7 +197,9 @@ std::vector<std::string> worse_places(const Json& before, const Json& after) {
     for (const auto& bucket : scores.at("by_position")) {
       const Json* same = bucket_like(after.at("perplexity").at(length), bucket);
       const double old_value = bucket.at("perplexity");
-      if (!same || same->at("perplexity").get<double>() <= old_value * kWorse) continue;
+      if (!same || bucket.at("tokens").get<int64_t>() < kFewTokens ||
+          same->at("perplexity").get<double>() <= old_value * kWorse)
+        continue;
       lines.push_back(concat("windows of ", length, ", ", seen_text(bucket),
                              " tokens seen: the perplexity grew from ", fixed(old_value, 2), " to ",
                              fixed(same->at("perplexity"), 2)));

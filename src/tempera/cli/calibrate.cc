@@ -26,6 +26,8 @@ using nlohmann::ordered_json;
 using train::RunFolder;
 
 constexpr uint64_t kLargestMeasures = 64U << 20;
+// The question and the number alone have more than a hundred tokens.
+constexpr int64_t kShortestHay = 512;
 // Rows that one pass of training sees at most on a CPU, whose caches are small; a GPU wants more.
 constexpr int64_t kTokensOfPass = 2048, kTokensOfGpuPass = 16384;
 // Bytes for the backward pass above which it is computed again instead of kept.
@@ -280,8 +282,10 @@ ordered_json measured(const Job& job, const std::string& name, const adapt::Held
   adapt::MeasureOptions options{
       .lengths = lengths_to_measure(job), .tokens = job.settings.eval_tokens, .passkey = {}};
   options.passkey.hay = job.settings.passkey_text;
-  options.passkey.lengths = options.lengths;
-  options.passkey.cases = job.settings.passkey_cases;
+  options.passkey.lengths.clear();
+  for (const int64_t length : options.lengths)
+    if (length >= kShortestHay) options.passkey.lengths.push_back(length);
+  options.passkey.cases = options.passkey.lengths.empty() ? 0 : job.settings.passkey_cases;
   Progress progress("measure " + name, 1000, "parts");
   const auto result = adapt::measure(*model(), *job.tokenizer, text, options, [&](double share) {
     progress.update(std::lround(1000 * share));
@@ -310,11 +314,12 @@ void measure_controls(const Job& job, const train::DataSource& source,
   });
 }
 
+// On the CPU, whose kernels can tell what attention did.
 ordered_json temperatures(const Job& job, nn::Model& model, const train::DataSource& source) {
   const int64_t length = std::min<int64_t>(job.length, 1024);
-  auto batch = eval::to_model_batch(source.dataset(length, 0)->train(data::whole_batch(0, 1)));
-  for (torch::Tensor* tensor : {&batch.tokens, &batch.documents})
-    if (tensor->defined()) *tensor = tensor->to(job.device);
+  const auto batch =
+      eval::to_model_batch(source.dataset(length, 0)->train(data::whole_batch(0, 1)));
+  model.to(torch::kCPU);
   model.eval();
   return adapt::learned_temperatures(model, batch);
 }
