@@ -9,6 +9,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = pathlib.Path(os.environ.get("TEMPERA_PROGRAM", ROOT / "build" / "tempera"))
 
+LONG = os.environ.get("TEMPERA_LONG") == "1"
+
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
 
@@ -49,6 +51,8 @@ def test_every_verb_has_help_and_a_configuration_that_reads_back(tmp_path):
         assert "--dump-config" in result.stdout
         dump = run(verb, "--dump-config")
         assert (dump.returncode, dump.stderr) == (0, ""), verb
+        if not LONG and verb not in ("train", "eval", "export"):
+            continue
         path = tmp_path / f"{verb}.toml"
         path.write_text(dump.stdout)
         again = run(verb, "--config", path, "--dump-config")
