@@ -156,6 +156,23 @@ def test_retrofitted_methods_begin_as_plain_attention(folder, methods, tmp_path)
     assert torch.equal(plain, tempered)
 
 
+def test_a_fixed_temperature_leaves_as_granite(folder, tmp_path):
+    done = run("export", folder / "llama", "--temperature", "focal", "--temperature.t", 0.5, "--fold", "--as", "granite",
+               "--out", tmp_path / "granite")
+    assert done.returncode == 0 and "was not trained" in done.stderr, done.stderr
+    assert json.loads((tmp_path / "granite" / "config.json").read_text())["attention_multiplier"] == pytest.approx(2 / 4)
+    assert run("export", folder / "llama", "--temperature", "focal", "--temperature.t", 0.5, "--out", tmp_path / "own").returncode == 0
+    ids, ours = logits(tmp_path / "own", tmp_path / "ours")
+    assert (theirs(tmp_path / "granite", ids) - ours).abs().max() <= 1e-5 * ours.abs().max()
+    assert (theirs(folder / "llama", ids) - ours).abs().max() > 1e-2
+
+
+def test_info_of_a_model_with_a_temperature(folder):
+    found = result("info", folder / "llama", "--temperature", "ssa")
+    assert found["temperature_parameters"] == 2 * (4 + 2) * (16 + 1)
+    assert found["temperatures"]["layers"][0]["q"] == [1.0] * 4, "it begins as plain attention"
+
+
 def test_heads_that_share_a_gain_share_a_temperature(folder):
     make_model(folder / "qwen3", "Qwen3", head_dim=16)
     done = run("calibrate", folder / "qwen3", "--text", folder / "text.txt", "--learn", "head,value", "--out",

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tempera/base/error.h"
+#include "tempera/cli/model.h"
 #include "tempera/cli/verb.h"
 #include "tempera/config/common.h"
 
@@ -16,6 +17,7 @@ constexpr const char* kGguf = "gguf";
 struct Settings {
   std::string model;
   std::string out;
+  nn::TemperatureConfig temperature;
   bool fold = false;
   std::string as;
   std::string dtype = "auto";
@@ -25,6 +27,7 @@ struct Settings {
   void declare(config::Options& options) {
     options.positional("model", model, "a folder or a .gguf file");
     options.option("out", out, "what to write: a new folder, or a .gguf file with --as gguf");
+    temperature.declare(options, Origin::kLoaded);
     options.option("fold", fold,
                    "multiply the temperatures into the weights, so that other programs run them");
     options.option("as", as, "a family of transformers to write, such as granite, or gguf");
@@ -59,7 +62,10 @@ io::GgmlType file_type(const std::string& dtype) {
 void run(const Settings& settings) {
   if (settings.out.empty())
     throw UsageError("--out: nothing given; name the folder or the .gguf file to write");
-  const auto loaded = models::load_model(settings.model);
+  const auto loaded = models::load_model(settings.model, load_options(settings.temperature));
+  if (settings.temperature.method != "softmax")
+    std::cerr << "the model was not trained with the temperature '" << settings.temperature.method
+              << "': measure what it does (tempera eval), or learn it (tempera calibrate)\n";
   std::string written = kGguf;
   if (settings.as == kGguf) {
     if (!models::export_gguf(loaded, settings.out, settings.fold, file_type(settings.dtype)))

@@ -86,8 +86,7 @@ void check(const Settings& settings) {
 }
 
 models::LoadedModel load(const Settings& settings) {
-  models::LoadOptions options;
-  if (settings.temperature.method != "softmax") options.temperature = settings.temperature;
+  models::LoadOptions options = load_options(settings.temperature);
   if (settings.update == Update::kLora) options.lora = settings.lora;
   auto loaded = models::load_model(settings.model, options);
   if (options.lora)

@@ -25,10 +25,12 @@ constexpr int64_t kProbe = 256;  // tokens of the sequence whose temperatures ar
 
 struct Settings {
   std::string model;
+  nn::TemperatureConfig temperature;
   bool json = false;
 
   void declare(config::Options& options) {
-    options.positional("model", model, "a run's folder or a checkpoint");
+    options.positional("model", model, "a folder or a .gguf file");
+    temperature.declare(options, Origin::kLoaded);
     config::json_option(options, json);
   }
 };
@@ -163,7 +165,8 @@ void print(const ordered_json& info) {
 
 void run(const Settings& settings) {
   torch::manual_seed(0);
-  const ordered_json info = describe(open_model(settings.model));
+  const ordered_json info =
+      describe(open_model(models::load_model(settings.model, load_options(settings.temperature))));
   if (settings.json)
     std::cout << info.dump(2) << "\n";
   else

@@ -9,6 +9,12 @@ models::LoadOptions load_options(config::Dtype dtype) {
   return {.dtype = dtype == config::Dtype::kBfloat16 ? torch::kBFloat16 : torch::kFloat32};
 }
 
+models::LoadOptions load_options(const nn::TemperatureConfig& temperature) {
+  models::LoadOptions options;
+  if (temperature.method != "softmax") options.temperature = temperature;
+  return options;
+}
+
 OpenModel open_model(const std::string& path, config::Dtype dtype) {
   return open_model(models::load_model(path, load_options(dtype)));
 }

@@ -23,6 +23,8 @@ struct OpenModel {
 OpenModel open_model(const std::string& path, config::Dtype dtype = config::Dtype::kFloat32);
 OpenModel open_model(const models::LoadedModel& loaded);
 models::LoadOptions load_options(config::Dtype dtype);
+// The same, with the temperature that the user gives the model; softmax: as it is.
+models::LoadOptions load_options(const nn::TemperatureConfig& temperature);
 
 // The tokenizer; throws where the model has none.
 const text::Tokenizer& tokenizer_of(const OpenModel& opened);
