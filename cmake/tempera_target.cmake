@@ -39,6 +39,7 @@ target_compile_options(tempera_warnings INTERFACE
 if(TEMPERA_SANITIZE)
   add_compile_options(-fsanitize=${TEMPERA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
   add_link_options(-fsanitize=${TEMPERA_SANITIZE})
+  set(CMAKE_CXX_FLAGS_RELEASE "-O1")  # a sanitizer's checks cost the optimiser more time than they save the tests
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # The instrumentation hides initialisations from gcc's flow analysis; the release build keeps the warning.
     target_compile_options(tempera_warnings INTERFACE -Wno-maybe-uninitialized)

@@ -65,7 +65,8 @@ TEST_F(ChatDatasetTest, TargetsAreTheNextTokensOfAnswersAndNothingElse) {
 
 TEST_F(ChatDatasetTest, ARowHasWholeConversationsAndAnEpochAllOfThem) {
   std::string lines;
-  for (int i = 0; i < 40; ++i) lines += line("q" + std::to_string(i), std::string(5 + i % 7, 'x'));
+  for (int i = 0; i < 40; ++i)
+    lines += line("q" + std::to_string(i), std::string(static_cast<size_t>(5 + i % 7), 'x'));
   const auto conversations = read(lines);
   const ChatDataset dataset("test", conversations, tokenizer_.vocabulary(),
                             {.length = 100, .seed = 3, .held_out = 0.2});
