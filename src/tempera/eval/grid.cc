@@ -9,6 +9,8 @@
 namespace tempera::eval {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 Estimate estimate(const std::vector<GridCell>& cells, size_t first, size_t count) {
   std::vector<double> answers;
   for (size_t i = first; i < first + count; ++i) {
@@ -96,8 +98,7 @@ Estimate Grid::at_length(size_t length) const {
 
 Estimate Grid::overall() const { return estimate(cells, 0, cells.size()); }
 
-nlohmann::ordered_json to_json(const Grid& grid) {
-  using Json = nlohmann::ordered_json;
+Json to_json(const Grid& grid) {
   const auto estimated = [](const Estimate& accuracy) {
     return Json{{"accuracy", accuracy.value},
                 {"stderr", accuracy.standard_error},
