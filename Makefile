@@ -18,7 +18,7 @@ build: setup
 # The CUDA kernels and their tests, compiled for sm_80, sm_90 and sm_100: needs nvcc and no GPU.
 cuda:
 	@mkdir -p build
-	@cmake --preset cuda-kernels >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
+	@cmake --preset cuda-kernels -UCMAKE_CUDA_ARCHITECTURES >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
 	@cmake --build build/cuda-kernels --target cuda
 
 demo: build
