@@ -53,10 +53,7 @@ struct Settings {
   int64_t seed = 0;
   config::Dtype dtype = config::Dtype::kFloat32;
   config::Device device = config::Device::kAuto;
-  std::string out = "calibrated";
-  bool resume = true;
-  int64_t threads = 0;
-  bool json = false;
+  RunOptions place{.out = "calibrated"};
 
   void declare(config::Options& options) {
     options.positional("model", model, "a folder or a .gguf file; it is never written to");
@@ -73,11 +70,7 @@ struct Settings {
                    "with --context: the base; 0: the model's times (context / its own)^2");
     declare_training(options);
     declare_measuring(options);
-    config::out_option(options, out);
-    options.option("resume", resume, "continue the run in the folder if there is one",
-                   {.local = true});
-    config::threads_option(options, threads);
-    config::json_option(options, json);
+    place.declare(options);
   }
 
  private:
@@ -344,7 +337,7 @@ ordered_json calibrate(Job& job, const train::DataSource& source) {
   if (settings.controls) measure_controls(job, source, text, measures);
   return {{"model", settings.model},
           {"name", job.original.path.filename().string()},
-          {"out", settings.out},
+          {"out", settings.place.out},
           {"learned", settings.learn},
           {"numbers", learned.numbers},
           {"parameters", learned.model->parameter_count()},
@@ -360,10 +353,10 @@ ordered_json calibrate(Job& job, const train::DataSource& source) {
 
 void run(const Settings& settings) {
   check(settings);
-  if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
+  if (settings.place.threads > 0) at::set_num_threads(static_cast<int>(settings.place.threads));
   const InterruptGuard guard;
-  RunFolder folder(settings.out);
-  open_run(folder, settings, settings.resume, "calibrate");
+  RunFolder folder(settings.place.out);
+  open_run(folder, settings, settings.place.resume, "calibrate");
   Job job = open_job(settings, folder);
   if (settings.context > 0)  // refused before anything is read or measured
     adapt::extend_context(*job.original.model, settings.context, settings.rope_base);
@@ -374,13 +367,13 @@ void run(const Settings& settings) {
   const train::DataSource source = open_data(data, folder, job.tokenizer);
   const ordered_json result = calibrate(job, source);
   save(result, folder.path());
-  if (settings.json) {
+  if (settings.place.json) {
     std::cout << result.dump(2) << "\n";
     return;
   }
   std::cout << adapt::to_text(result) << "report                  "
             << (folder.path() / "report.html").string()
-            << "\nto use it elsewhere     tempera export " << settings.out
+            << "\nto use it elsewhere     tempera export " << settings.place.out
             << " --fold --out FOLDER\n";
 }
 

@@ -32,10 +32,7 @@ struct Settings {
   nn::LoraConfig lora{.rank = 8, .alpha = 16};
   int64_t length = 0;
   train::TrainOptions training;
-  std::string out = "finetuned";
-  bool resume = true;
-  int64_t threads = 0;
-  bool json = false;
+  RunOptions place{.out = "finetuned"};
 
   Settings() {
     training.steps = 200;
@@ -62,11 +59,7 @@ struct Settings {
     options.option("length", length, config::range(0, 1 << 30),
                    "tokens of a row; 0: 512, or the context where that is less");
     training.declare(options);
-    config::out_option(options, out);
-    options.option("resume", resume, "continue the run in the folder if there is one",
-                   {.local = true});
-    config::threads_option(options, threads);
-    config::json_option(options, json);
+    place.declare(options);
   }
 };
 
@@ -171,10 +164,10 @@ void save_picture(const fs::path& folder, const fs::path& log) {
 
 void run(const Settings& settings) {
   check(settings);
-  if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
+  if (settings.place.threads > 0) at::set_num_threads(static_cast<int>(settings.place.threads));
   const InterruptGuard guard;
-  RunFolder folder(settings.out);
-  open_run(folder, settings, settings.resume, "finetune");
+  RunFolder folder(settings.place.out);
+  open_run(folder, settings, settings.place.resume, "finetune");
   const auto loaded = load(settings);
   const auto opened = open_model(loaded);
   tokenizer_of(opened);
@@ -189,7 +182,7 @@ void run(const Settings& settings) {
   const train::TrainResult result = trainer.run();
   display.finish();
   save_picture(folder.path(), folder.log_path());
-  print_run(result, settings.out, trainer.model(), settings.json);
+  print_run(result, settings.place.out, trainer.model(), settings.place.json);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "tempera/base/interrupt.h"
+#include "tempera/config/common.h"
 
 namespace tempera::cli {
 namespace {
@@ -43,6 +44,14 @@ ordered_json to_json(const train::TrainResult& result, const std::string& out, n
 }
 
 }  // namespace
+
+void RunOptions::declare(config::Options& options) {
+  config::out_option(options, out);
+  options.option("resume", resume, "continue the run in the folder if there is one",
+                 {.local = true});
+  config::threads_option(options, threads);
+  config::json_option(options, json);
+}
 
 train::DataSource open_data(const train::DataOptions& data, const RunFolder& folder,
                             const std::shared_ptr<const text::Tokenizer>& own) {

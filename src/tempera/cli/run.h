@@ -14,6 +14,16 @@
 // What the verbs share that train in a run folder.
 namespace tempera::cli {
 
+// Where a run is and how its verb answers.
+struct RunOptions {
+  std::string out;
+  bool resume = true;
+  int64_t threads = 0;
+  bool json = false;
+
+  void declare(config::Options& options);
+};
+
 // Begins a run, or makes sure that the one in the folder is the same.
 template <class Settings>
 void open_run(train::RunFolder& folder, const Settings& settings, bool resume,

@@ -47,10 +47,7 @@ struct Settings {
   train::DataOptions data;
   nn::ModelConfig model;
   train::TrainOptions training;
-  std::string out = "run";
-  bool resume = true;
-  int64_t threads = 0;
-  bool json = false;
+  RunOptions place{.out = "run"};
   bool complete = false;  // the defaults that depend on the data have been filled in
 
   void declare(config::Options& options) {
@@ -65,11 +62,7 @@ struct Settings {
     }
     model.declare(options);
     training.declare(options);
-    config::out_option(options, out);
-    options.option("resume", resume, "continue the run in the folder if there is one",
-                   {.local = true});
-    config::threads_option(options, threads);
-    config::json_option(options, json);
+    place.declare(options);
   }
 };
 
@@ -115,10 +108,10 @@ void check_memory(const nn::ModelConfig& model) {
 
 void run(const Settings& settings) {
   check(settings);
-  if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
+  if (settings.place.threads > 0) at::set_num_threads(static_cast<int>(settings.place.threads));
   const InterruptGuard guard;
-  RunFolder folder(settings.out);
-  open_run(folder, settings, settings.resume, "train");
+  RunFolder folder(settings.place.out);
+  open_run(folder, settings, settings.place.resume, "train");
   const train::DataSource source = open_data(settings.data, folder);
   const nn::ModelConfig config = complete_model(settings, source);
   check_memory(config);
@@ -132,7 +125,7 @@ void run(const Settings& settings) {
   trainer.attach(folder);
   const train::TrainResult result = trainer.run();
   display.finish();
-  print_run(result, settings.out, trainer.model(), settings.json);
+  print_run(result, settings.place.out, trainer.model(), settings.place.json);
 }
 
 }  // namespace
