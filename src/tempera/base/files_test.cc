@@ -8,24 +8,15 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
-#include <functional>
 #include <iterator>
 
 #include "tempera/base/error.h"
+#include "tempera/base/testing.h"
 
 namespace tempera {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 size_t entries_in(const fs::path& folder) {
   return static_cast<size_t>(std::distance(fs::directory_iterator(folder), {}));

@@ -9,19 +9,11 @@
 #include <vector>
 
 #include "tempera/base/error.h"
+#include "tempera/base/testing.h"
 #include "tempera/data/checksum.h"
 
 namespace tempera::data {
 namespace {
-
-std::string message_of(const auto& call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 std::vector<int64_t> row_of(const std::vector<int64_t>& values, int64_t row, int64_t columns) {
   return {values.begin() + row * columns, values.begin() + (row + 1) * columns};
@@ -101,13 +93,13 @@ TEST_P(EveryGenerator, RejectsRowsOutsideTheBatch) {
 
 TEST_P(EveryGenerator, BadOptionsAreErrorsBeforeAnything) {
   const std::string name = GetParam();
-  EXPECT_NE(message_of([&] {
+  EXPECT_NE(message_of<UsageError>([&] {
               make_generator(name, {{"test-mx", int64_t{64}}}, 1);
             }).find("test-max"),
             std::string::npos);
   EXPECT_THROW(make_generator(name, {{"train-max", int64_t{-1}}}, 1), UsageError);
   EXPECT_THROW(make_generator(name, {{"train-max", std::string("many")}}, 1), UsageError);
-  const std::string order = message_of([&] {
+  const std::string order = message_of<UsageError>([&] {
     make_generator(name, {{"train-max", int64_t{64}}, {"test-max", int64_t{8}}}, 1);
   });
   EXPECT_NE(order.find("'train-max' is 64"), std::string::npos) << order;
@@ -135,7 +127,8 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param; });
 
 TEST(Generators, UnknownNamesGiveTheNearest) {
-  EXPECT_NE(message_of([] { find_generator("fonebook"); }).find("phonebook"), std::string::npos);
+  EXPECT_NE(message_of<UsageError>([] { find_generator("fonebook"); }).find("phonebook"),
+            std::string::npos);
 }
 
 TEST(Recall, PairsStandAmongDistractors) {

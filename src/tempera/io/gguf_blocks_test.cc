@@ -4,11 +4,11 @@
 
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <random>
 
 #include "tempera/base/error.h"
+#include "tempera/base/testing.h"
 #include "tempera/io/float_bits.h"
 #include "tempera/io/testing_gguf.h"
 
@@ -16,15 +16,6 @@ namespace tempera::io {
 namespace {
 
 std::string half(float value) { return number(half_of_float(value)); }
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 // The elements of one row of blocks.
 std::vector<float> floats(GgmlType type, const std::string& blocks) {
@@ -189,12 +180,12 @@ TEST(GgufQuantizeTest, RefusesWhatTheTypeCannotHold) {
     return message_of([&] { quantize(type, values, out); });
   };
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(problem(GgmlType::kF16, 65519.99F), "no error");
-  EXPECT_EQ(problem(GgmlType::kF16, -kInfinity), "no error");
+  EXPECT_EQ(problem(GgmlType::kF16, 65519.99F), "");
+  EXPECT_EQ(problem(GgmlType::kF16, -kInfinity), "");
   EXPECT_EQ(problem(GgmlType::kF16, -65520.0F),
             "the value -65520 cannot be stored as F16: 65504 is the largest number; choose another "
             "type");
-  EXPECT_EQ(problem(GgmlType::kQ8_0, 65504.0F * 127), "no error");
+  EXPECT_EQ(problem(GgmlType::kQ8_0, 65504.0F * 127), "");
   EXPECT_NE(problem(GgmlType::kQ8_0, 65520.0F * 127).find("scale would be infinite"),
             std::string::npos);
   EXPECT_NE(problem(GgmlType::kQ8_0, kInfinity).find("the value inf"), std::string::npos);

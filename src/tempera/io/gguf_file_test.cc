@@ -2,6 +2,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
+#include "tempera/base/testing.h"
 #include "tempera/io/gguf.h"
 #include "tempera/io/testing_gguf.h"
 
@@ -38,20 +39,11 @@ class SplitGgufTest : public testing::Test {
   std::string problem(Part one, Part two) {
     save(first(), one);
     save(second(), two);
-    try {
-      const Gguf file(first());
-      return "";
-    } catch (const Error& error) {
-      return error.what();
-    }
+    return message_of([&] { const Gguf file(first()); });
   }
 
   TempFolder folder_;
 };
-
-bool says(const std::string& text, const std::string& words) {
-  return text.find(words) != std::string::npos;
-}
 
 TEST_F(SplitGgufTest, PartsAreOneModel) {
   ASSERT_EQ(problem({.number = 0, .tensor = "b"}, {.number = 1, .tensor = "a"}), "");
@@ -83,12 +75,7 @@ TEST_F(SplitGgufTest, PartsThatDoNotFitAreRefused) {
 TEST_F(SplitGgufTest, TheFirstPartIsAskedForAndMissingOnesAreNamed) {
   ASSERT_EQ(problem({.number = 0, .tensor = "a"}, {.number = 1, .tensor = "b"}), "");
   const auto message = [](const fs::path& path) {
-    try {
-      const Gguf file(path);
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+    return message_of([&] { const Gguf file(path); });
   };
   EXPECT_TRUE(says(message(second()), "give the first, " + first().string()));
   fs::remove(second());

@@ -9,26 +9,13 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
+#include "tempera/base/testing.h"
 #include "tempera/io/safetensors.h"
 
 namespace tempera::io {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string message_of(const auto& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-testing::AssertionResult says(const std::string& message, std::string_view part) {
-  if (message.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "\"" << message << "\" does not say \"" << part << "\"";
-}
 
 // Tensors of every dtype, in an order that is not the file's, over memory of their own.
 struct Sample {

@@ -6,19 +6,11 @@
 #include <set>
 
 #include "tempera/base/error.h"
+#include "tempera/base/testing.h"
 #include "tempera/temperature/testing_layer.h"
 
 namespace tempera {
 namespace {
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST(Registry, EntriesAreComplete) {
   std::set<std::string> names;
@@ -45,19 +37,25 @@ TEST(Registry, LoadedModelsStartAsPlainAttentionWhereThatIsADefault) {
 }
 
 TEST(Registry, UnknownNamesGetTheNearestOne) {
-  EXPECT_NE(message_of([] { find_method("focl"); }).find("focal"), std::string::npos);
-  EXPECT_NE(message_of([] { split_methods("head,valu"); }).find("value"), std::string::npos);
-  const auto message = message_of([] { method_specs("ssa", {{"alfa0", 1.0}}, Origin::kScratch); });
+  EXPECT_NE(message_of<UsageError>([] { find_method("focl"); }).find("focal"), std::string::npos);
+  EXPECT_NE(message_of<UsageError>([] { split_methods("head,valu"); }).find("value"),
+            std::string::npos);
+  const auto message = message_of<UsageError>([] {
+    method_specs("ssa", {{"alfa0", 1.0}}, Origin::kScratch);
+  });
   EXPECT_NE(message.find("alpha0"), std::string::npos) << message;
-  EXPECT_NE(message_of([] { split_methods("head,head"); }).find("twice"), std::string::npos);
-  EXPECT_NE(message_of([] { split_methods(""); }), "");
-  EXPECT_NE(message_of([] { split_methods("head,"); }), "");
+  EXPECT_NE(message_of<UsageError>([] { split_methods("head,head"); }).find("twice"),
+            std::string::npos);
+  EXPECT_NE(message_of<UsageError>([] { split_methods(""); }), "");
+  EXPECT_NE(message_of<UsageError>([] { split_methods("head,"); }), "");
 }
 
 TEST(Registry, WrongValuesAreRefused) {
   const auto refused = [](const std::string& method, const std::string& name,
                           const config::Value& value) {
-    return !message_of([&] { method_specs(method, {{name, value}}, Origin::kScratch); }).empty();
+    return !message_of<UsageError>([&] {
+              method_specs(method, {{name, value}}, Origin::kScratch);
+            }).empty();
   };
   EXPECT_TRUE(refused("focal", "t", 0.0));
   EXPECT_TRUE(refused("focal", "t", std::nan("")));

@@ -4,6 +4,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
+#include "tempera/base/testing.h"
 #include "tempera/text/gguf_from_files.h"
 #include "tempera/text/gguf_splits.h"
 #include "tempera/text/gguf_to_files.h"
@@ -42,15 +43,6 @@ Ids ids_of(const Tokenizer& tokenizer, std::string_view text) {
   Ids ids;
   tokenizer.encode(text, ids, {.add_special = true, .parse_special = true});
   return ids;
-}
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 void write_files(const TokenizerFiles& files, const std::filesystem::path& folder) {

@@ -8,6 +8,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
+#include "tempera/base/testing.h"
 #include "tempera/text/gguf_tokenizer.h"
 
 namespace tempera::text {
@@ -20,15 +21,6 @@ Ids ids_of(const Tokenizer& tokenizer, std::string_view text, EncodeOptions opti
   Ids ids;
   tokenizer.encode(text, ids, options);
   return ids;
-}
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(LoadTokenizer, FilesOfAFolder) {

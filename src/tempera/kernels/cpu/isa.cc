@@ -20,7 +20,10 @@ struct Isa {
 // Best first, as Highway orders its targets.
 constexpr Isa kIsas[] = {{"avx512", HWY_AVX3}, {"avx2", HWY_AVX2}, {"baseline", HWY_STATIC_TARGET}};
 
-bool is_supported(const Isa& isa) { return (hwy::SupportedTargets() & isa.target) != 0; }
+// By the machine and by this build.
+bool is_supported(const Isa& isa) {
+  return (hwy::SupportedTargets() & HWY_TARGETS & isa.target) != 0;
+}
 
 const Isa& choose() {
   const char* asked = std::getenv("TEMPERA_ISA");
