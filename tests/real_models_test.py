@@ -24,6 +24,7 @@ PROGRAM = BUILD / "src" / "tempera" / "cli" / "tempera"
 DATA = pathlib.Path(os.environ.get("TEMPERA_DATA", pathlib.Path.home() / ".cache" / "tempera-data"))
 SMOLLM2 = pathlib.Path(os.environ.get("TEMPERA_SMOLLM2", DATA / "models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"))
 STORIES = DATA / "models/stories260K"
+BOOKS = DATA / "text/books.valid.txt"
 LONG = os.environ.get("TEMPERA_LONG") == "1"
 ANSWER = 40 if LONG else 16  # tokens
 BEGINNING = ("Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day, she saw a "
@@ -163,16 +164,42 @@ def test_llama_cpp_answers_alike(dtype, smollm2, question, reference, tmp_path):
     assert found == tokenizer.decode(reference[1][:16], skip_special_tokens=True)
 
 
-@pytest.mark.skipif(not LONG, reason="tests/families_test.py folds small models; set TEMPERA_LONG=1")
-def test_folded_smollm2_has_the_same_logits_in_transformers(smollm2, question, reference, tmp_path):
+@pytest.fixture(scope="module")
+def calibrated(smollm2, tmp_path_factory):
+    """SmolLM2 after a short calibration with the default recipe, and what the program said of it."""
+    if not LONG:
+        pytest.skip("tests/adapt_test.py calibrates small models; set TEMPERA_LONG=1")
+    if not BOOKS.exists():
+        pytest.skip(f"{BOOKS} is not there (TEMPERA_DATA)")
+    folder = tmp_path_factory.mktemp("calibrated")
+    text = BOOKS.read_text(encoding="utf-8")
+    (folder / "text.txt").write_text(text[:200_000], encoding="utf-8")
+    (folder / "other.txt").write_text(text[-50_000:], encoding="utf-8")
+    found = json.loads(call(PROGRAM, "calibrate", SMOLLM2, "--text", folder / "text.txt", "--eval-text", folder / "other.txt",
+                            "--length", 256, "--tokens", 4096, "--step-tokens", 1024, "--eval-lengths", 256, "--eval-tokens",
+                            4096, "--passkey-cases", 0, "--out", folder / "run", "--json"))
+    return folder / "run", found
+
+
+def test_calibrated_smollm2_folds_into_a_model_of_transformers(calibrated, question, reference, tmp_path):
+    run, found = calibrated
+    before, after = (found["measures"][name]["perplexity"]["256"]["perplexity"] for name in ("before", "after"))
+    assert after < before
     _, _, ids = question
-    call(TOOL, "temper", SMOLLM2, "head,value", tmp_path / "tempered")
-    wanted = ours(tmp_path / "tempered", tmp_path / "a", ids)
-    plain = reference[0]
-    assert (wanted - plain).abs().max() > 0.1 * plain.abs().max(), "the temperature does nothing"
-    call(PROGRAM, "export", tmp_path / "tempered", "--fold", "--out", tmp_path / "folded")
+    wanted = ours(run, tmp_path / "a", ids)
+    assert (wanted - reference[0]).abs().max() > 1e-2 * reference[0].abs().max(), "calibration changed nothing"
+    call(PROGRAM, "export", run, "--fold", "--out", tmp_path / "folded")
     expect_close(theirs(loaded(tmp_path / "folded"), ids), wanted)
     assert transformers.AutoTokenizer.from_pretrained(tmp_path / "folded").chat_template
+
+
+def test_llama_cpp_runs_calibrated_smollm2(calibrated, question, tmp_path):
+    llama_cpp = pytest.importorskip("llama_cpp", reason="the package llama-cpp-python is not installed")
+    _, _, ids = question
+    call(PROGRAM, "export", calibrated[0], "--fold", "--as", "gguf", "--dtype", "fp32", "--out", tmp_path / "model.gguf")
+    model = llama_cpp.Llama(str(tmp_path / "model.gguf"), n_ctx=512, logits_all=True, verbose=False)
+    model.eval(ids)
+    expect_close(torch.tensor(model.scores[:len(ids)]), ours(calibrated[0], tmp_path / "a", ids), 1e-2)
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Calibration of head temperatures, value temperatures and norm gains: the program against the same in PyTorch eager.
 
-    bench/peers/torch_calibrate.py MODEL.gguf TEXT [--length 512] [--tokens 32768] [--threads 2] [--program build/tempera]
+    bench/peers/torch_calibrate.py MODEL TEXT [--length 512] [--tokens 32768] [--threads 2] [--program build/tempera]
 
-Both freeze every other weight, read the same text and do the same number of steps; each in a process of its own, one after
-the other. Prints tokens/s of the steps and peak memory, and the ratios; above 1: the program is faster, or needs less.
+MODEL is a folder that transformers reads (tempera export FILE.gguf --out FOLDER). Both freeze every other weight, read the same
+text and do the same number of steps; each in a process of its own, one after the other. Prints tokens/s of the steps and peak
+memory, and the ratios; above 1: the program is faster, or needs less.
 """
 
 import argparse
@@ -58,10 +59,10 @@ def eager(options):
     import torch
     import transformers
     torch.set_num_threads(options.threads)
-    where = dict(gguf_file=options.model.name)
-    model = transformers.AutoModelForCausalLM.from_pretrained(options.model.parent, dtype=torch.float32, **where)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(options.model.parent, **where)
-    ids = torch.tensor(tokenizer(options.text.read_text()[:20 * options.tokens])["input_ids"])
+    model = transformers.AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)
+    with open(options.text, encoding="utf-8") as text:
+        ids = torch.tensor(tokenizer(text.read(20 * options.tokens))["input_ids"])
     optimizer = temper(model, torch)
     rows = max(1, options.step_tokens // options.length)
     micro = max(1, 2048 // options.length)

@@ -31,7 +31,7 @@ constexpr int64_t kShortestHay = 512;
 // Rows that one pass of training sees at most on a CPU, whose caches are small; a GPU wants more.
 constexpr int64_t kTokensOfPass = 2048, kTokensOfGpuPass = 16384;
 // Bytes for the backward pass above which it is computed again instead of kept.
-constexpr double kMostKept = 2e9;
+constexpr int64_t kMostKept = 2'000'000'000;
 
 struct Settings {
   std::string model;
@@ -202,11 +202,13 @@ train::TrainOptions training_options(const Job& job) {
   options.batch = std::max<int64_t>(1, settings.step_tokens / job.length);
   const int64_t tokens = options.batch * job.length;
   options.steps = (settings.tokens + tokens - 1) / tokens;
-  options.micro_batch = std::clamp<int64_t>(
-      (job.device.is_cuda() ? kTokensOfGpuPass : kTokensOfPass) / job.length, 1, options.batch);
-  const double kept = static_cast<double>(options.micro_batch * job.length * config.layers) * 4 *
-                      static_cast<double>(8 * config.width + 3 * config.size_of_mlp());
-  options.recompute = job.device.is_cpu() && kept > kMostKept;
+  // On the CPU a pass has as many rows as its memory may hold; activations are computed twice only
+  // where one row is too much.
+  const int64_t kept = 4 * config.layers * (8 * config.width + 3 * config.size_of_mlp());
+  const int64_t most =
+      job.device.is_cuda() ? kTokensOfGpuPass : std::min(kTokensOfPass, kMostKept / kept);
+  options.micro_batch = std::clamp<int64_t>(most / job.length, 1, options.batch);
+  options.recompute = job.device.is_cpu() && job.length > kMostKept / kept;
   options.seed = settings.seed;
   options.dtype = settings.dtype;
   options.device = settings.device;
