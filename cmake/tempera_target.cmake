@@ -75,12 +75,12 @@ if(TEMPERA_WITH_TORCH)
   # linked, so that its own is found: with theirs, removing a folder ends the program.
   target_link_options(tempera_libtorch INTERFACE -Wl,--no-as-needed -lstdc++ -Wl,--allow-shlib-undefined)
 
-  # One precompiled torch/torch.h for every target that uses torch, made with the warnings of its users: -Wpedantic
+  # One precompiled ops/torch.h for every target that uses torch, made with the warnings of its users: -Wpedantic
   # changes predefined macros, and gcc refuses a header that saw others.
   file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/torch_pch.cc CONTENT "")
   add_library(tempera_torch_pch OBJECT ${CMAKE_BINARY_DIR}/torch_pch.cc)
   target_link_libraries(tempera_torch_pch PRIVATE tempera_libtorch tempera_warnings)
-  target_precompile_headers(tempera_torch_pch PRIVATE <torch/torch.h>)
+  target_precompile_headers(tempera_torch_pch PRIVATE ${CMAKE_SOURCE_DIR}/src/tempera/ops/torch.h)
 endif()
 
 # The same for the tests without torch: files of a test that are compiled one by one may have the same local names.

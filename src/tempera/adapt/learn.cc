@@ -1,11 +1,10 @@
 #include "tempera/adapt/learn.h"
 
-#include <torch/torch.h>
-
 #include <algorithm>
 
 #include "tempera/base/error.h"
 #include "tempera/base/suggest.h"
+#include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
 
 namespace tempera::adapt {

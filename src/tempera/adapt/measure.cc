@@ -1,10 +1,9 @@
 #include "tempera/adapt/measure.h"
 
-#include <torch/torch.h>
-
 #include <nlohmann/json.hpp>
 
 #include "tempera/eval/report.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::adapt {
 namespace {

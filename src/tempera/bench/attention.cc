@@ -1,4 +1,4 @@
-#include <torch/torch.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <optional>
@@ -13,6 +13,7 @@
 #include "tempera/bench/table.h"
 #include "tempera/bench/timing.h"
 #include "tempera/kernels/cases.h"
+#include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
 
 namespace tempera::bench {

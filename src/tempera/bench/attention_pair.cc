@@ -1,11 +1,10 @@
 #include "tempera/bench/attention_pair.h"
 
-#include <torch/torch.h>
-
 #include <algorithm>
 
 #include "tempera/base/error.h"
 #include "tempera/ops/attention.h"
+#include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
 #include "tempera/temperature/rows.h"
 #include "tempera/temperature/scale.h"

@@ -1,11 +1,11 @@
 #include "tempera/bench/attention_pair.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 
 #include "tempera/base/error.h"
+#include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
 
 namespace tempera::bench {

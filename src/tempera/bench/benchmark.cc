@@ -1,8 +1,7 @@
 #include "tempera/bench/benchmark.h"
 
-#include <torch/torch.h>
-
 #include "tempera/config/common.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::bench {
 

@@ -1,4 +1,4 @@
-#include <torch/torch.h>
+#include <torch/version.h>
 
 #include <algorithm>
 
@@ -10,6 +10,7 @@
 #include "tempera/bench/table.h"
 #include "tempera/bench/timing.h"
 #include "tempera/ops/attention.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::bench {
 namespace {

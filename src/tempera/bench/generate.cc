@@ -1,7 +1,5 @@
 #include "tempera/generate/generate.h"
 
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -17,6 +15,7 @@
 #include "tempera/bench/table.h"
 #include "tempera/bench/timing.h"
 #include "tempera/models/load.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::bench {
 namespace {

@@ -1,6 +1,6 @@
 #include "tempera/ops/linear.h"
 
-#include <torch/torch.h>
+#include <torch/version.h>
 
 #include <algorithm>
 
@@ -11,6 +11,7 @@
 #include "tempera/bench/machine.h"
 #include "tempera/bench/table.h"
 #include "tempera/bench/timing.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::bench {
 namespace {

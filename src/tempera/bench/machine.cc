@@ -1,6 +1,6 @@
 #include "tempera/bench/machine.h"
 
-#include <torch/torch.h>
+#include <torch/version.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include "tempera/bench/timing.h"
 #include "tempera/kernels/cpu/isa.h"
 #include "tempera/ops/parallel.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::bench {
 namespace {

@@ -1,7 +1,8 @@
 #include "tempera/bench/memory.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+
+#include "tempera/ops/torch.h"
 
 namespace tempera::bench {
 namespace {

@@ -1,9 +1,9 @@
 #include "tempera/bench/profile.h"
 
-#include <torch/torch.h>
-
 #include <chrono>
 #include <vector>
+
+#include "tempera/ops/torch.h"
 
 namespace tempera::bench {
 namespace {

@@ -1,5 +1,3 @@
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -18,6 +16,7 @@
 #include "tempera/config/common.h"
 #include "tempera/models/tensor_file.h"
 #include "tempera/nn/model.h"
+#include "tempera/ops/torch.h"
 #include "tempera/train/optimizer.h"
 
 namespace tempera::bench {

@@ -1,5 +1,3 @@
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -17,6 +15,7 @@
 #include "tempera/cli/verb.h"
 #include "tempera/config/common.h"
 #include "tempera/eval/held_out.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::cli {
 namespace {

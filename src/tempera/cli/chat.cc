@@ -1,5 +1,3 @@
-#include <torch/torch.h>
-
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,6 +8,7 @@
 #include "tempera/config/common.h"
 #include "tempera/generate/text.h"
 #include "tempera/models/tokenizer.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::cli {
 namespace {

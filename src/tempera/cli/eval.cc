@@ -1,5 +1,3 @@
-#include <torch/torch.h>
-
 #include <cmath>
 #include <filesystem>
 #include <iostream>
@@ -15,6 +13,7 @@
 #include "tempera/eval/report.h"
 #include "tempera/eval/text_task.h"
 #include "tempera/io/json.h"
+#include "tempera/ops/torch.h"
 #include "tempera/train/data_source.h"
 #include "tempera/train/trainer.h"
 

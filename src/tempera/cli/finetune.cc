@@ -1,5 +1,3 @@
-#include <torch/torch.h>
-
 #include <filesystem>
 #include <iostream>
 
@@ -11,6 +9,7 @@
 #include "tempera/config/common.h"
 #include "tempera/data/chat_dataset.h"
 #include "tempera/models/tokenizer.h"
+#include "tempera/ops/torch.h"
 #include "tempera/plot/chart.h"
 
 namespace tempera::cli {

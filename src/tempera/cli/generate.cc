@@ -1,5 +1,3 @@
-#include <torch/torch.h>
-
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -11,6 +9,7 @@
 #include "tempera/cli/verb.h"
 #include "tempera/config/common.h"
 #include "tempera/generate/text.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::cli {
 namespace {

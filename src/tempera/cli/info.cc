@@ -1,5 +1,3 @@
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -14,6 +12,7 @@
 #include "tempera/cli/verb.h"
 #include "tempera/config/common.h"
 #include "tempera/io/json.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::cli {
 namespace {

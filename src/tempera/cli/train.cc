@@ -1,4 +1,3 @@
-#include <torch/torch.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "tempera/cli/run.h"
 #include "tempera/cli/verb.h"
 #include "tempera/config/common.h"
+#include "tempera/ops/torch.h"
 #include "tempera/train/data_source.h"
 #include "tempera/train/trainer.h"
 

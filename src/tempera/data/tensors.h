@@ -1,8 +1,7 @@
 #pragma once
 
-#include <torch/torch.h>
-
 #include "tempera/data/dataset.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::data {
 

@@ -1,10 +1,9 @@
 #include "tempera/eval/held_out.h"
 
-#include <torch/torch.h>
-
 #include <algorithm>
 
 #include "tempera/data/tensors.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::eval {
 namespace {

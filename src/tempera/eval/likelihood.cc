@@ -1,12 +1,11 @@
 #include "tempera/eval/likelihood.h"
 
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <numeric>
 #include <tuple>
 
 #include "tempera/base/error.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::eval {
 namespace {

@@ -1,10 +1,10 @@
 #include "tempera/eval/likelihood.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include "tempera/base/error.h"
 #include "tempera/nn/testing_model.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::eval {
 namespace {

@@ -1,7 +1,5 @@
 #include "tempera/eval/perplexity.h"
 
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -11,6 +9,7 @@
 #include "tempera/data/corpus.h"
 #include "tempera/data/text.h"
 #include "tempera/eval/held_out.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::eval {
 namespace {

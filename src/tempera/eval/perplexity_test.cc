@@ -1,7 +1,6 @@
 #include "tempera/eval/perplexity.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 #include <fstream>
@@ -9,6 +8,7 @@
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
 #include "tempera/nn/testing_model.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::eval {
 namespace {

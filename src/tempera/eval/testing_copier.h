@@ -1,9 +1,8 @@
 #pragma once
 
-#include <torch/torch.h>
-
 #include "tempera/base/error.h"
 #include "tempera/nn/model.h"
+#include "tempera/ops/torch.h"
 #include "tempera/text/tokenizer.h"
 
 namespace tempera::eval {

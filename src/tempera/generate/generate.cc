@@ -1,11 +1,10 @@
 #include "tempera/generate/generate.h"
 
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <optional>
 
 #include "tempera/base/error.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::generate {
 namespace {

@@ -1,12 +1,12 @@
 #include "tempera/generate/generate.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <set>
 
 #include "tempera/base/error.h"
 #include "tempera/nn/testing_model.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::generate {
 namespace {

@@ -1,11 +1,10 @@
 #include "tempera/generate/sampler.h"
 
-#include <torch/torch.h>
-
 #include <algorithm>
 
 #include "tempera/base/error.h"
 #include "tempera/nn/dropout.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::generate {
 namespace {

@@ -1,7 +1,5 @@
 #include "tempera/models/export.h"
 
-#include <torch/torch.h>
-
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
 #include "tempera/families/family.h"
@@ -9,6 +7,7 @@
 #include "tempera/models/tensor_file.h"
 #include "tempera/models/tokenizer.h"
 #include "tempera/models/weights.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::models {
 namespace {

@@ -1,5 +1,3 @@
-#include <torch/torch.h>
-
 #include "tempera/base/error.h"
 #include "tempera/families/gguf.h"
 #include "tempera/families/rope_factors.h"
@@ -8,6 +6,7 @@
 #include "tempera/models/fold.h"
 #include "tempera/models/tokenizer.h"
 #include "tempera/models/weights.h"
+#include "tempera/ops/torch.h"
 #include "tempera/text/gguf_from_files.h"
 
 namespace tempera::models {

@@ -1,11 +1,10 @@
 #include "tempera/models/fold.h"
 
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <string>
 
 #include "tempera/base/error.h"
+#include "tempera/ops/torch.h"
 #include "tempera/temperature/method.h"
 
 namespace tempera::models {

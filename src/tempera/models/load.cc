@@ -1,7 +1,5 @@
 #include "tempera/models/load.h"
 
-#include <torch/torch.h>
-
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
 #include "tempera/base/version.h"
@@ -10,6 +8,7 @@
 #include "tempera/io/json.h"
 #include "tempera/models/source.h"
 #include "tempera/models/weights.h"
+#include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
 
 namespace tempera::models {

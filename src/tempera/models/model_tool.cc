@@ -7,7 +7,6 @@
 //                                 -> logits
 // model_tool temper MODEL METHOD OUT   the same model with a temperature whose parameters are far
 //                                      from their start, as a folder of our own
-#include <torch/torch.h>
 
 #include <cstdlib>
 #include <iostream>
@@ -20,6 +19,7 @@
 #include "tempera/models/export.h"
 #include "tempera/models/tensor_file.h"
 #include "tempera/models/weights.h"
+#include "tempera/ops/torch.h"
 
 namespace {
 

@@ -1,7 +1,5 @@
 #include "tempera/models/source.h"
 
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -10,6 +8,7 @@
 #include "tempera/io/gguf_blocks.h"
 #include "tempera/models/tensor_file.h"
 #include "tempera/ops/parallel.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::models {
 namespace {

@@ -1,7 +1,5 @@
 #include "tempera/models/tensor_file.h"
 
-#include <torch/torch.h>
-
 #include <cstring>
 #include <span>
 #include <utility>
@@ -9,6 +7,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/io/safetensors.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::models {
 namespace {

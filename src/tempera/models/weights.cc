@@ -1,7 +1,5 @@
 #include "tempera/models/weights.h"
 
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -9,6 +7,7 @@
 #include "tempera/base/error.h"
 #include "tempera/base/suggest.h"
 #include "tempera/families/gguf.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::models {
 namespace {

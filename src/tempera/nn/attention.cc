@@ -1,12 +1,11 @@
 #include "tempera/nn/attention.h"
 
-#include <torch/torch.h>
-
 #include <cmath>
 
 #include "tempera/base/error.h"
 #include "tempera/nn/dropout.h"
 #include "tempera/ops/fused.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::nn {
 namespace {

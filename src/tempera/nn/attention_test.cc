@@ -1,13 +1,13 @@
 #include "tempera/nn/attention.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 
 #include "tempera/base/error.h"
 #include "tempera/nn/testing_model.h"
 #include "tempera/ops/fused.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::nn {
 namespace {

@@ -1,10 +1,9 @@
 #include "tempera/nn/cache.h"
 
-#include <torch/torch.h>
-
 #include <numeric>
 
 #include "tempera/base/error.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::nn {
 namespace {

@@ -1,11 +1,10 @@
 #include "tempera/nn/decoder.h"
 
-#include <torch/torch.h>
-
 #include <string>
 
 #include "tempera/base/error.h"
 #include "tempera/nn/recompute.h"
+#include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
 
 namespace tempera::nn {

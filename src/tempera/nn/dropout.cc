@@ -1,6 +1,6 @@
 #include "tempera/nn/dropout.h"
 
-#include <torch/torch.h>
+#include "tempera/ops/torch.h"
 
 namespace tempera::nn {
 

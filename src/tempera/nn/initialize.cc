@@ -1,10 +1,11 @@
-#include <torch/torch.h>
+#include <torch/nn/init.h>
 
 #include <cmath>
 #include <string>
 
 #include "tempera/nn/dropout.h"
 #include "tempera/nn/model.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::nn {
 namespace {

@@ -1,9 +1,8 @@
 #include "tempera/nn/layers.h"
 
-#include <torch/torch.h>
-
 #include "tempera/ops/fused.h"
 #include "tempera/ops/linear.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::nn {
 

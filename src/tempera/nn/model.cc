@@ -1,6 +1,6 @@
 #include "tempera/nn/model.h"
 
-#include <torch/torch.h>
+#include <torch/nn/functional/loss.h>
 
 #include <algorithm>
 
@@ -9,6 +9,7 @@
 #include "tempera/nn/decoder.h"
 #include "tempera/ops/fused.h"
 #include "tempera/ops/linear.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::nn {
 namespace {

@@ -1,12 +1,12 @@
 #include "tempera/nn/model.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <functional>
 
 #include "tempera/base/error.h"
 #include "tempera/nn/testing_model.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::nn {
 namespace {

@@ -1,9 +1,9 @@
 #include "tempera/nn/positions.h"
 
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <cmath>
+
+#include "tempera/ops/torch.h"
 
 namespace tempera::nn {
 namespace {

@@ -1,6 +1,6 @@
 #include "tempera/nn/recompute.h"
 
-#include <torch/torch.h>
+#include "tempera/ops/torch.h"
 
 namespace tempera::nn {
 namespace {

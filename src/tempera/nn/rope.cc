@@ -1,10 +1,9 @@
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
 #include "tempera/nn/positions.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::nn {
 namespace {

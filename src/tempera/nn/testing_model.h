@@ -1,12 +1,11 @@
 #pragma once
 
-#include <torch/torch.h>
-
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "tempera/nn/model.h"
+#include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
 
 // Small models and batches for tests.

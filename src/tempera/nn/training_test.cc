@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <functional>
 #include <map>
@@ -7,6 +6,7 @@
 #include "tempera/nn/dropout.h"
 #include "tempera/nn/recompute.h"
 #include "tempera/nn/testing_model.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::nn {
 namespace {

@@ -1,7 +1,5 @@
 #include "tempera/ops/fused.h"
 
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -10,6 +8,7 @@
 #include "tempera/ops/autograd.h"
 #include "tempera/ops/backend.h"
 #include "tempera/ops/parallel.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::ops {
 namespace {

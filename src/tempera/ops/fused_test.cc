@@ -2,9 +2,11 @@
 #include "tempera/ops/fused.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim.h>
 
 #include <functional>
+
+#include "tempera/ops/torch.h"
 
 namespace tempera::ops {
 namespace {

@@ -1,10 +1,9 @@
 #include "tempera/ops/linear.h"
 
-#include <torch/torch.h>
-
 #include "tempera/kernels/matvec.h"
 #include "tempera/ops/autograd.h"
 #include "tempera/ops/parallel.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::ops {
 namespace {

@@ -2,10 +2,11 @@
 #include "tempera/ops/linear.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <tuple>
 #include <vector>
+
+#include "tempera/ops/torch.h"
 
 namespace tempera::ops {
 namespace {

@@ -1,8 +1,7 @@
 #pragma once
 
-#include <torch/torch.h>
-
 #include "tempera/ops/attention.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::ops {
 

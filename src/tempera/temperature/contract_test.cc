@@ -1,9 +1,9 @@
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cctype>
 #include <sstream>
 
+#include "tempera/ops/torch.h"
 #include "tempera/temperature/testing_layer.h"
 
 // What every method must keep, run on each by its being registered: every variant of its options,

@@ -1,5 +1,4 @@
-#include <torch/torch.h>
-
+#include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
 
 namespace tempera {

@@ -1,8 +1,7 @@
-#include <torch/torch.h>
-
 #include <cmath>
 
 #include "tempera/base/error.h"
+#include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
 
 namespace tempera {

@@ -1,9 +1,9 @@
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 
 #include "tempera/base/error.h"
+#include "tempera/ops/torch.h"
 #include "tempera/temperature/testing_layer.h"
 
 // Scales worked out by hand, method by method.

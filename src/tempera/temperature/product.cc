@@ -1,8 +1,8 @@
 #include "tempera/temperature/product.h"
 
-#include <torch/torch.h>
-
 #include <algorithm>
+
+#include "tempera/ops/torch.h"
 
 namespace tempera {
 

@@ -1,12 +1,12 @@
 #include "tempera/temperature/registry.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <set>
 
 #include "tempera/base/error.h"
 #include "tempera/base/testing.h"
+#include "tempera/ops/torch.h"
 #include "tempera/temperature/testing_layer.h"
 
 namespace tempera {

@@ -1,8 +1,7 @@
 #include "tempera/temperature/rows.h"
 
-#include <torch/torch.h>
-
 #include "tempera/base/error.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera {
 namespace {

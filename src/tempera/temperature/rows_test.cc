@@ -1,9 +1,9 @@
 #include "tempera/temperature/rows.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include "tempera/base/error.h"
+#include "tempera/ops/torch.h"
 #include "tempera/temperature/scan.h"
 #include "tempera/temperature/state.h"
 

@@ -1,11 +1,10 @@
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <optional>
 
 #include "tempera/base/error.h"
+#include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
 
 namespace tempera {

@@ -1,10 +1,9 @@
 #include "tempera/temperature/state.h"
 
-#include <torch/torch.h>
-
 #include <algorithm>
 
 #include "tempera/base/error.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera {
 

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <torch/torch.h>
-
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
 #include "tempera/temperature/rows.h"
 #include "tempera/temperature/state.h"

@@ -1,7 +1,6 @@
 #include "tempera/train/checkpoint.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -9,6 +8,7 @@
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
 #include "tempera/data/testing.h"
+#include "tempera/ops/torch.h"
 #include "tempera/train/log.h"
 #include "tempera/train/run_folder.h"
 

@@ -1,11 +1,10 @@
 #include "tempera/train/divergence.h"
 
-#include <torch/torch.h>
-
 #include <optional>
 
 #include "tempera/base/error.h"
 #include "tempera/ops/fused.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::train {
 namespace {

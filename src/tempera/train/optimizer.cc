@@ -1,13 +1,12 @@
 #include "tempera/train/optimizer.h"
 
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "tempera/base/error.h"
 #include "tempera/ops/fused.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::train {
 namespace {

@@ -1,11 +1,12 @@
 #include "tempera/train/optimizer.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim.h>
 
 #include <cmath>
 
 #include "tempera/base/error.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::train {
 namespace {

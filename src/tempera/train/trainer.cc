@@ -1,6 +1,6 @@
 #include "tempera/train/trainer.h"
 
-#include <torch/torch.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <array>
@@ -18,6 +18,7 @@
 #include "tempera/data/random.h"
 #include "tempera/eval/held_out.h"
 #include "tempera/models/load.h"
+#include "tempera/ops/torch.h"
 #include "tempera/train/divergence.h"
 
 namespace tempera::train {

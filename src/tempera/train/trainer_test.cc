@@ -1,7 +1,6 @@
 #include "tempera/train/trainer.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 #include <memory>
@@ -16,6 +15,7 @@
 #include "tempera/data/testing.h"
 #include "tempera/data/text_dataset.h"
 #include "tempera/models/load.h"
+#include "tempera/ops/torch.h"
 #include "tempera/train/data_source.h"
 
 namespace tempera::train {
