@@ -207,16 +207,24 @@ std::vector<std::string> worse_places(const Json& before, const Json& after) {
   return lines;
 }
 
-std::string to_text(const Json& result) {
+namespace {
+
+std::string tables(const Json& result) {
   std::ostringstream text;
-  text << summary(result) << "\n";
   Columns columns(result.at("measures"), text);
   put_perplexity(result.at("measures"), columns);
   if (has_passkey(result)) put_passkey(result.at("measures"), columns);
   put_temperatures(result.at("temperatures"), text);
-  for (const auto& warning : result.at("warnings"))
-    text << "warning: " << warning.get<std::string>() << "\n";
   return text.str();
+}
+
+}  // namespace
+
+std::string to_text(const Json& result) {
+  std::string text = concat(summary(result), "\n", tables(result));
+  for (const auto& warning : result.at("warnings"))
+    text += concat("warning: ", warning.get<std::string>(), "\n");
+  return text;
 }
 
 plot::Figure to_figure(const Json& result) {
@@ -236,7 +244,7 @@ plot::Figure to_figure(const Json& result) {
 plot::HtmlReport to_html(const Json& result) {
   plot::HtmlReport page(concat("Calibration of ", result.at("name").get<std::string>()));
   page.paragraph(concat(summary(result), ". All other weights stayed as they were."));
-  page.code(to_text(result));
+  page.code(tables(result));
   page.figure(to_figure(result),
               "The same held-out text and the same passkeys for every column of the table.");
   if (!result.at("warnings").empty()) {
@@ -247,9 +255,10 @@ plot::HtmlReport to_html(const Json& result) {
   }
   page.heading("What this shows");
   page.paragraph(
-      "One text, one calibration. Norm gains alone are a control: what they reach, the temperature "
-      "did not do. A gain on text like the calibration's says little about other text; measure "
-      "there too (tempera eval).");
+      "One text, one calibration. What norm gains alone reach (--controls), the temperature did "
+      "not "
+      "do. A gain on text like the calibration's says little about other text; measure there too "
+      "(tempera eval).");
   return page;
 }
 
