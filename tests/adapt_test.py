@@ -1,23 +1,19 @@
 """`tempera calibrate` and `tempera finetune` from outside, on tiny models of transformers with a byte-level tokenizer."""
 
 import json
-import os
-import pathlib
 import signal
 import subprocess
 import time
 
 import pytest
+from program import PROGRAM, fails, result, run, tool
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
 tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-BUILD = pathlib.Path(os.environ.get("TEMPERA_BUILD", ROOT / "build" / "release"))
-PROGRAM = BUILD / "src" / "tempera" / "cli" / "tempera"
-TOOL = BUILD / "src" / "tempera" / "models" / "model_tool"
+TOOL = tool("models", "model_tool")
 
 pytestmark = pytest.mark.skipif(not TOOL.exists(), reason=f"{TOOL} is not built (cmake --build build/release --target tests)")
 transformers.logging.set_verbosity_error()
@@ -28,23 +24,6 @@ OTHER = "".join(f"{i} and {i + 1} make {2 * i + 1}. The lazy dog counts to {i * 
 TEMPLATE = ("{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
             "{% if add_generation_prompt %}<|assistant|>{% endif %}")
 QUICK = ["--threads", "1", "--passkey-cases", "0", "--eval-tokens", "2000", "--step-tokens", "256", "--tokens", "2560"]
-
-
-def run(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False)
-
-
-def result(*arguments):
-    done = run(*arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def fails(status, words, *arguments):
-    done = run(*arguments)
-    assert done.returncode == status, done.stderr
-    for word in words:
-        assert word in done.stderr, done.stderr
 
 
 def make_model(folder, kind="Llama", **more):

@@ -1,16 +1,11 @@
 """`tempera bench` from outside: a tiny run of each benchmark, its table and its JSON."""
 
 import json
-import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROGRAM = pathlib.Path(os.environ.get("TEMPERA_PROGRAM", ROOT / "build" / "tempera"))
-LONG = os.environ.get("TEMPERA_LONG") == "1"
+from program import LONG, PROGRAM, ROOT
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 

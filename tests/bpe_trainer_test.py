@@ -1,19 +1,15 @@
 """Our BPE trainer against the package tokenizers: the same merges, the same ids."""
 
 import json
-import os
-import pathlib
 import subprocess
 
 import pytest
+from program import DATA, PROGRAM, tool
 
 tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
 from tokenizers import models, pre_tokenizers, trainers  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-BUILD = pathlib.Path(os.environ.get("TEMPERA_BUILD", ROOT / "build" / "release"))
-TOOL = BUILD / "src" / "tempera" / "text" / "bpe_trainer_tool"
-DATA = pathlib.Path(os.environ.get("TEMPERA_DATA", pathlib.Path.home() / ".cache" / "tempera-data"))
+TOOL = tool("text", "bpe_trainer_tool")
 SPECIAL = ["<|endoftext|>", "<pad>"]
 
 pytestmark = pytest.mark.skipif(not TOOL.exists(), reason=f"{TOOL} is not built (cmake --build build/release --target tests)")
@@ -58,9 +54,6 @@ def test_same_merges_on_texts(tmp_path, name, size, frequency, part):
     if not (DATA / name).exists():
         pytest.skip(f"{DATA / name} is not there")
     check(tmp_path, (DATA / name).read_text(encoding="utf-8")[:part], size, frequency)
-
-
-PROGRAM = ROOT / "build" / "tempera"
 
 
 @pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")

@@ -3,8 +3,6 @@
 import datetime
 import itertools
 import json
-import os
-import pathlib
 import subprocess
 
 import pytest
@@ -13,11 +11,9 @@ jinja2 = pytest.importorskip("jinja2", reason="the package jinja2 is not install
 import jinja2.ext  # noqa: E402
 import jinja2.sandbox  # noqa: E402
 from chat_templates import FAMILIES  # noqa: E402
+from program import DATA, tool  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-BUILD = pathlib.Path(os.environ.get("TEMPERA_BUILD", ROOT / "build" / "release"))
-TOOL = BUILD / "src" / "tempera" / "text" / "template_tool"
-DATA = pathlib.Path(os.environ.get("TEMPERA_DATA", pathlib.Path.home() / ".cache" / "tempera-data"))
+TOOL = tool("text", "template_tool")
 NOW = datetime.datetime(2025, 3, 7, 9, 5, 3)
 
 pytestmark = pytest.mark.skipif(not TOOL.exists(), reason=f"{TOOL} is not built (cmake --build build/release --target tests)")

@@ -1,15 +1,10 @@
 """The program from outside: exit codes, messages, help, configuration files, completion."""
 
 import os
-import pathlib
 import subprocess
 
 import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROGRAM = pathlib.Path(os.environ.get("TEMPERA_PROGRAM", ROOT / "build" / "tempera"))
-
-LONG = os.environ.get("TEMPERA_LONG") == "1"
+from program import LONG, PROGRAM
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 

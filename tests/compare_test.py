@@ -1,16 +1,12 @@
 """`tempera compare` from outside: results, resuming, refusals."""
 
 import json
-import os
-import pathlib
 import signal
 import subprocess
 import time
 
 import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROGRAM = pathlib.Path(os.environ.get("TEMPERA_PROGRAM", ROOT / "build" / "tempera"))
+from program import PROGRAM
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is not built")
 

@@ -2,8 +2,6 @@
 
 import importlib.machinery
 import importlib.util
-import os
-import pathlib
 import resource
 import shutil
 import signal
@@ -11,9 +9,7 @@ import subprocess
 import time
 
 import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROGRAM = pathlib.Path(os.environ.get("TEMPERA_PROGRAM", ROOT / "build" / "tempera"))
+from program import LONG, PROGRAM, ROOT
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
@@ -71,7 +67,7 @@ def assert_completes(text, out, expected, message):
 
 
 def test_kills_at_random_moments_lose_nothing(tmp_path):
-    kills = 50 if os.environ.get("TEMPERA_LONG") == "1" else 5
+    kills = 50 if LONG else 5
     assert tool.crash_test(kills, PROGRAM, tmp_path) >= 1
 
 

@@ -4,19 +4,14 @@ TEMPERA_DATA names the folder of the data; what needs it is skipped without it.
 """
 
 import json
-import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
+from program import DATA, LONG, PROGRAM, ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROGRAM = pathlib.Path(os.environ.get("TEMPERA_PROGRAM", ROOT / "build" / "tempera"))
-DATA = pathlib.Path(os.environ.get("TEMPERA_DATA", pathlib.Path.home() / ".cache" / "tempera-data"))
 STORIES = DATA / "models/stories260K"
 SMOLLM2 = DATA / "models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-LONG = os.environ.get("TEMPERA_LONG") == "1"
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 

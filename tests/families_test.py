@@ -1,19 +1,16 @@
 """Every family against transformers: random tiny models; logits, gradients, padding, cache, files that do not fit."""
 
 import json
-import os
-import pathlib
 import subprocess
 
 import pytest
+from program import LONG, PROGRAM, tool
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-BUILD = pathlib.Path(os.environ.get("TEMPERA_BUILD", ROOT / "build" / "release"))
-TOOL = BUILD / "src" / "tempera" / "models" / "model_tool"
+TOOL = tool("models", "model_tool")
 
 pytestmark = pytest.mark.skipif(not TOOL.exists(), reason=f"{TOOL} is not built (cmake --build build/release --target tests)")
 transformers.logging.set_verbosity_error()
@@ -24,7 +21,6 @@ SHAPE = dict(vocab_size=96, hidden_size=64, num_hidden_layers=3, num_attention_h
 GROUPED = dict(SHAPE, num_key_value_heads=2)
 GPT2 = dict(vocab_size=96, n_embd=64, n_layer=3, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2)
 LENGTH = 40
-LONG = os.environ.get("TEMPERA_LONG") == "1"
 
 
 def rope(kind, **more):
@@ -183,9 +179,6 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path):
     assert "did you mean 'llama'" in fails(folder, tmp_path)
     (folder / "config.json").write_text(json.dumps(config)[:-20])
     assert "config.json" in fails(folder, tmp_path)
-
-
-PROGRAM = BUILD / "src" / "tempera" / "cli" / "tempera"
 
 
 def export(*arguments):

@@ -6,14 +6,13 @@ import pathlib
 import subprocess
 
 import pytest
+from program import tool
 
 np = pytest.importorskip("numpy")
 gguf = pytest.importorskip("gguf", reason="the package gguf is not installed")
 from gguf import GGMLQuantizationType as Type, GGUFValueType as Value  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-BUILD = pathlib.Path(os.environ.get("TEMPERA_BUILD", ROOT / "build" / "release"))
-TOOL = BUILD / "src" / "tempera" / "io" / "gguf_tool"
+TOOL = tool("io", "gguf_tool")
 
 pytestmark = pytest.mark.skipif(not TOOL.exists(), reason=f"{TOOL} is not built (cmake --build build/release --target tests)")
 

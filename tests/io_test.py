@@ -1,20 +1,17 @@
 """Our safetensors reader and writer against the reference implementation, the safetensors package."""
 
 import json
-import os
-import pathlib
 import subprocess
 
 import pytest
+from program import tool
 
 np = pytest.importorskip("numpy")
 safetensors = pytest.importorskip("safetensors", reason="the package safetensors is not installed")
 torch = pytest.importorskip("torch")
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-BUILD = pathlib.Path(os.environ.get("TEMPERA_BUILD", ROOT / "build" / "release"))
-TOOL = BUILD / "src" / "tempera" / "io" / "safetensors_tool"
+TOOL = tool("io", "safetensors_tool")
 
 pytestmark = pytest.mark.skipif(not TOOL.exists(), reason=f"{TOOL} is not built (cmake --build build/release --target tests)")
 

@@ -1,13 +1,10 @@
 """`tempera methods` from outside: the table, the JSON, products, wrong names."""
 
 import json
-import pathlib
 import subprocess
 
 import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROGRAM = ROOT / "build" / "tempera"
+from program import PROGRAM
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 

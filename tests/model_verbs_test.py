@@ -2,30 +2,13 @@
 
 import json
 import math
-import os
-import pathlib
-import subprocess
 
 import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROGRAM = pathlib.Path(os.environ.get("TEMPERA_PROGRAM", ROOT / "build" / "tempera"))
+from program import PROGRAM, result, run
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
 TEXT = "the quick brown fox jumps over the lazy dog. " * 60
-
-
-def run(*arguments):
-    return subprocess.run(
-        [PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False
-    )
-
-
-def result(*arguments):
-    done = run(*arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")

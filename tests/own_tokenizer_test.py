@@ -1,15 +1,10 @@
 """A tokenizer that `tempera data` learnt goes with the model: into its checkpoints, and into every verb that reads them."""
 
 import json
-import os
-import pathlib
 import shutil
-import subprocess
 
 import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROGRAM = pathlib.Path(os.environ.get("TEMPERA_PROGRAM", ROOT / "build" / "tempera"))
+from program import PROGRAM, result, run
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
@@ -17,16 +12,6 @@ SENTENCES = ["the quick brown fox jumps over the lazy dog. ", "a stitch in time 
              "caf\u00e9s open early; \u6f22\u5b57 are written slowly. "]
 TEXT = "\n<|endoftext|>\n".join(sentence * 12 for sentence in SENTENCES * 4)
 SMALL = ("--layers 1 --width 64 --heads 2 --context 32 --batch 8 --warmup 10 --eval-every 0 --held-out 0.1 --threads 1").split()
-
-
-def run(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
-
-
-def result(*arguments):
-    done = run(*arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")

@@ -11,21 +11,17 @@ import sys
 
 import numpy
 import pytest
+from program import DATA, LONG, PROGRAM, ROOT, tool
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
 gguf = pytest.importorskip("gguf", reason="the package gguf is not installed")
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-BUILD = pathlib.Path(os.environ.get("TEMPERA_BUILD", ROOT / "build" / "release"))
-TOOL = BUILD / "src" / "tempera" / "models" / "model_tool"
-PROGRAM = BUILD / "src" / "tempera" / "cli" / "tempera"
-DATA = pathlib.Path(os.environ.get("TEMPERA_DATA", pathlib.Path.home() / ".cache" / "tempera-data"))
+TOOL = tool("models", "model_tool")
 SMOLLM2 = pathlib.Path(os.environ.get("TEMPERA_SMOLLM2", DATA / "models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"))
 STORIES = DATA / "models/stories260K"
 BOOKS = DATA / "text/books.valid.txt"
-LONG = os.environ.get("TEMPERA_LONG") == "1"
 ANSWER = 40 if LONG else 16  # tokens
 BEGINNING = ("Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day, she saw a "
              "big, red ball.")

@@ -9,15 +9,12 @@ import subprocess
 import unicodedata
 
 import pytest
+from program import DATA, LONG, PROGRAM, tool
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-BUILD = pathlib.Path(os.environ.get("TEMPERA_BUILD", ROOT / "build" / "release"))
-TOOL = BUILD / "src" / "tempera" / "text" / "tokenizer_tool"
-DATA = pathlib.Path(os.environ.get("TEMPERA_DATA", pathlib.Path.home() / ".cache" / "tempera-data"))
-LONG = os.environ.get("TEMPERA_LONG") == "1"
+TOOL = tool("text", "tokenizer_tool")
 ODD = 500 if LONG else 200  # texts of each kind
 
 pytestmark = pytest.mark.skipif(not TOOL.exists(), reason=f"{TOOL} is not built (cmake --build build/release --target tests)")
@@ -367,9 +364,6 @@ def test_every_character(name, tmp_path):
     texts = [f"a{chr(code)}b1{chr(code)} {chr(code)}c" for code in range(1, 0x110000)
              if not 0xD800 <= code < 0xE000 and unicodedata.category(chr(code)) != "Cn"]
     compare(parts(pre_tokenizers=PRE_TOKENIZERS[name]), texts, tmp_path)
-
-
-PROGRAM = ROOT / "build" / "tempera"
 
 
 @pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")

@@ -1,16 +1,12 @@
 """`tempera train` from outside: results, run folders, bad input."""
 
 import json
-import os
-import pathlib
 import re
 import resource
 import subprocess
 
 import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROGRAM = pathlib.Path(os.environ.get("TEMPERA_PROGRAM", ROOT / "build" / "tempera"))
+from program import PROGRAM
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
