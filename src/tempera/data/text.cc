@@ -212,6 +212,16 @@ void for_each_document(const fs::path& path, FunctionRef<void(std::string_view)>
                     path.string(), take);
 }
 
+std::vector<std::string> read_lines(const fs::path& path) {
+  check_readable_file(path);
+  const MappedFile file(path);
+  std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.size());
+  check_text(text, path.string());
+  std::vector<std::string> lines;
+  while (!text.empty()) lines.emplace_back(take_line(text));
+  return lines;
+}
+
 void tokenize_file(const fs::path& path, const text::Tokenizer& tokenizer, ShardBuilder& builder,
                    FunctionRef<void(const TextProgress&)> report) {
   std::vector<int32_t> ids;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tempera/base/parallel.h"
 #include "tempera/data/shard.h"
@@ -25,6 +26,9 @@ void for_each_document(const std::filesystem::path& path,
 // The same for bytes in memory; origin names them in messages.
 void for_each_document(std::string_view bytes, bool jsonl, const std::string& origin,
                        FunctionRef<void(std::string_view document)> take);
+
+// The lines of a text file, empty ones too, without their ends. Throws as for_each_document does.
+std::vector<std::string> read_lines(const std::filesystem::path& path);
 
 struct TextProgress {
   int64_t bytes = 0;            // of text, since the file's begin
