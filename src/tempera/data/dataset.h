@@ -17,6 +17,17 @@ struct Batch {
   std::vector<int64_t> tokens;   // (rows, length), below the dataset's vocabulary()
   std::vector<int64_t> targets;  // (rows, length), below the dataset's classes(), or kIgnored
 
+  // Instead of targets, for tasks with one answer a row: (rows), below the dataset's classes().
+  std::vector<int64_t> labels;
+
+  // How many tokens of each row count, (rows); those behind are padding. None: all of them.
+  std::vector<int64_t> lengths;
+
+  // What an encoder reads beside each row, filled up as the rows are. None: nothing.
+  int64_t source_length = 0;
+  std::vector<int64_t> source;          // (rows, source_length)
+  std::vector<int64_t> source_lengths;  // (rows)
+
   // Lengths of the documents packed into each row, in order: (rows, documents), filled up with
   // zeros behind. They sum to the row's length. None: every row is one document.
   int64_t documents = 0;

@@ -8,7 +8,11 @@ namespace tempera::data {
 // A batch as int64 tensors on the CPU. What the batch has not is an undefined tensor.
 struct TensorBatch {
   torch::Tensor tokens;              // (rows, length)
-  torch::Tensor targets;             // (rows, length); kIgnored where nothing is predicted
+  torch::Tensor targets;             // (rows, length); kIgnored where nothing is predicted; or the
+                                     // labels, (rows)
+  torch::Tensor lengths;             // (rows)
+  torch::Tensor source;              // (rows, source_length)
+  torch::Tensor source_lengths;      // (rows)
   torch::Tensor document_lengths;    // (rows, documents)
   torch::Tensor question_positions;  // (rows, questions)
   torch::Tensor answer_positions;    // (rows, questions)

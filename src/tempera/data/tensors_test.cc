@@ -23,5 +23,22 @@ TEST(Tensors, HoldTheBatchAndOutliveIt) {
                            tensors.targets.gather(1, tensors.question_positions)));
 }
 
+TEST(Tensors, LabelsAreTheTargetsOfPaddedRows) {
+  Batch batch;
+  batch.rows = 2;
+  batch.length = 3;
+  batch.tokens = {1, 2, 3, 4, 5, 0};
+  batch.lengths = {3, 2};
+  batch.labels = {1, 0};
+  batch.source_length = 2;
+  batch.source = {7, 8, 9, 0};
+  batch.source_lengths = {2, 1};
+  const TensorBatch tensors = to_tensors(std::move(batch));
+  EXPECT_TRUE(torch::equal(tensors.targets, torch::tensor({1, 0}, torch::kInt64)));
+  EXPECT_TRUE(torch::equal(tensors.lengths, torch::tensor({3, 2}, torch::kInt64)));
+  EXPECT_EQ(tensors.source.sizes(), (torch::IntArrayRef{2, 2}));
+  EXPECT_EQ(tensors.source_lengths[1].item<int64_t>(), 1);
+}
+
 }  // namespace
 }  // namespace tempera::data

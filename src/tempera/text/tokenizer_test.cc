@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tempera/base/error.h"
+#include "tempera/text/sequence_tokens.h"
 
 namespace tempera::text {
 namespace {
@@ -50,6 +51,26 @@ TEST(ByteTokenizer, EveryPieceIsFound) {
     EXPECT_FALSE(tokenizer.find(piece)) << piece;
   EXPECT_TRUE(tokenizer.is_special(256));
   EXPECT_FALSE(tokenizer.is_special('A'));
+}
+
+TEST(SequenceTokens, MissingIdsFollowTheVocabulary) {
+  const SequenceTokens ids{ByteTokenizer()};
+  EXPECT_EQ(ids.vocabulary, 259);
+  EXPECT_EQ(ids.mask, 258);
+  EXPECT_EQ(ids.sentinels.front(), 259);
+  EXPECT_EQ(ids.vocabulary_of_spans, 359);
+  EXPECT_FALSE(ids.special['a']);
+  EXPECT_TRUE(ids.special[257] && ids.special[358]);
+}
+
+TEST(SequenceTokens, TextsEndWithTheEndAndAreCutBeforeIt) {
+  const ByteTokenizer tokenizer;
+  const SequenceTokens ids(tokenizer);
+  auto tokens = encode_sequence(tokenizer, ids, "abc");
+  EXPECT_EQ(tokens, (std::vector<int64_t>{'a', 'b', 'c', 256}));
+  cut_sequence(tokens, 3);
+  EXPECT_EQ(tokens, (std::vector<int64_t>{'a', 'b', 256}));
+  EXPECT_EQ(encode_sequence(tokenizer, ids, ""), std::vector<int64_t>{256});
 }
 
 }  // namespace
