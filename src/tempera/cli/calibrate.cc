@@ -151,6 +151,7 @@ Job open_job(const Settings& settings, RunFolder& folder) {
           .device = train::resolve_device(settings.device),
           .type = settings.dtype == config::Dtype::kBfloat16 ? torch::kBFloat16 : torch::kFloat32};
   const auto opened = open_model(job.original);
+  nn::require_decoder(*opened.model, "calibrating");
   tokenizer_of(opened);
   job.tokenizer = opened.tokenizer;
   const auto& config = job.original.model->config();

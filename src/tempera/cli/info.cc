@@ -57,6 +57,12 @@ ordered_json heads_json(const torch::Tensor& scale) {
   return std::vector<double>(values.data_ptr<double>(), values.data_ptr<double>() + values.numel());
 }
 
+const char* attention_name(AttentionKind kind) {
+  return kind == AttentionKind::kCausal    ? "causal"
+         : kind == AttentionKind::kEncoder ? "bidirectional"
+                                           : "cross";
+}
+
 // The mean scale of every layer and head over a sequence of random tokens: what a method has
 // learned can only be seen at work.
 ordered_json temperatures(nn::Model& model) {
@@ -65,6 +71,7 @@ ordered_json temperatures(nn::Model& model) {
   nn::Batch batch;
   batch.tokens = torch::randint(config.vocabulary, {1, std::min({most, kProbe, config.context})},
                                 torch::kInt64);
+  if (config.kind == nn::ModelKind::kEncoderDecoder) batch.source = batch.tokens;
   const auto place = torch::zeros({1, 1}, torch::kInt64);
   const auto layers = model.inspect(batch, place, place);
   const auto methods = model.methods();
@@ -72,7 +79,9 @@ ordered_json temperatures(nn::Model& model) {
   for (size_t i = 0; i < layers.size(); ++i) {
     ordered_json names = ordered_json::array();
     for (const auto& spec : methods[i]->specs()) names.push_back(spec.name);
-    list.push_back({{"layer", i},
+    const auto& shape = methods[i]->shape();
+    list.push_back({{"layer", shape.layer},
+                    {"attention", attention_name(shape.kind)},
                     {"methods", std::move(names)},
                     {"parameters", methods[i]->parameter_count()},
                     {"q", heads_json(layers[i].a_q)},
@@ -87,7 +96,8 @@ ordered_json describe(const OpenModel& opened) {
   const auto& config = model.config();
   ordered_json kinds;
   for (const auto& parameter : model.parameter_list()) {
-    static constexpr std::array kNames = {"matrices", "embeddings", "vectors", "temperature"};
+    static constexpr std::array kNames = {"matrices", "embeddings", "vectors", "temperature",
+                                          "adapters"};
     auto& sum = kinds[kNames.at(static_cast<size_t>(parameter.kind))];
     sum = sum.is_null() ? parameter.tensor.numel() : sum.get<int64_t>() + parameter.tensor.numel();
   }
@@ -123,6 +133,7 @@ void print(const ordered_json& info) {
   };
   const auto& model = info.at("config").at("model");
   line("model") << info.at("path").get<std::string>() << "\n";
+  line("kind") << model.at("kind").get<std::string>() << "\n";
   line("shape") << model.at("layers") << " layers, " << model.at("width") << " wide, "
                 << model.at("heads") << " heads, context " << model.at("context") << ", vocabulary "
                 << model.at("vocabulary") << "\n";
@@ -148,14 +159,16 @@ void print(const ordered_json& info) {
   const auto& probe = info.at("temperatures");
   std::cout << "\nMean scales over " << probe.at("tokens")
             << " random tokens, smallest to largest head (1: plain attention)\n";
-  std::cout << std::left << std::setw(7) << "layer" << std::setw(20) << "method";
+  std::cout << std::left << std::setw(7) << "layer" << std::setw(15) << "attention" << std::setw(20)
+            << "method";
   for (const char* side : {"a_q", "a_k", "a_v"}) std::cout << std::setw(18) << side;
   std::cout << "\n";
   for (const auto& layer : probe.at("layers")) {
     std::string names;
     for (const auto& name : layer.at("methods"))
       names += (names.empty() ? "" : "+") + name.get<std::string>();
-    std::cout << std::setw(7) << layer.at("layer").get<int64_t>() << std::setw(20) << names;
+    std::cout << std::setw(7) << layer.at("layer").get<int64_t>() << std::setw(15)
+              << layer.at("attention").get<std::string>() << std::setw(20) << names;
     for (const char* side : {"q", "k", "v"})
       std::cout << std::setw(18) << range_text(layer.at(side));
     std::cout << "\n";

@@ -23,7 +23,8 @@
   X(finetune)            \
   X(calibrate)           \
   X(eval)                \
-  X(generate) X(chat) X(info) X(data) X(tokenize) X(methods) X(export) X(bench) X(completion)
+  X(generate)            \
+  X(chat) X(embed) X(info) X(data) X(tokenize) X(methods) X(export) X(bench) X(completion)
 
 namespace tempera::cli {
 

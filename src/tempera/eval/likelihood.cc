@@ -248,6 +248,7 @@ void score_together(Scorer& scorer, std::vector<const Group*> groups) {
 
 std::vector<Likelihood> score_requests(nn::Model& model, std::span<const Request> requests,
                                        const LikelihoodOptions& options) {
+  nn::require_decoder(model, "the likelihood of a text");
   const auto& config = model.config();
   TEMPERA_CHECK(config.output_count() == config.vocabulary, "the model chooses among ",
                 config.output_count(), " classes and reads ", config.vocabulary,

@@ -74,6 +74,7 @@ nn::Batch batch_of(std::span<const Window> windows) {
 
 void check(nn::Model& model, std::span<const Document> documents, const WindowOptions& options) {
   const nn::ModelConfig& config = model.config();
+  nn::require_decoder(model, "perplexity");
   if (options.window < 1 || options.stride < 1 || options.stride > options.window)
     throw UsageError(concat("a window of ", options.window, " tokens and a stride of ",
                             options.stride,

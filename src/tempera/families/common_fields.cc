@@ -161,6 +161,17 @@ void shape_fields(Fields& f, ModelConfig& c) {
   f.integer("max_position_embeddings", c.context);
 }
 
+const std::vector<std::pair<std::string, nn::Activation>>& plain_activations() {
+  using nn::Activation;
+  static const std::vector<std::pair<std::string, Activation>> known = {
+      {"gelu_new", Activation::kGeluTanh},
+      {"gelu_pytorch_tanh", Activation::kGeluTanh},
+      {"gelu_fast", Activation::kGeluTanh},
+      {"gelu", Activation::kGelu},
+      {"relu", Activation::kRelu}};
+  return known;
+}
+
 std::vector<Rule> llama_rules() {
   const std::string layer = "model.layers.{}.";
   const std::string attention = layer + "self_attn.";

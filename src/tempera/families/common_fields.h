@@ -19,6 +19,9 @@ std::string layer_list(const std::vector<bool>& chosen);
 // hidden_size and so on, as Llama and all that came after it have them.
 void shape_fields(Fields& fields, nn::ModelConfig& config);
 
+// The names of the activations that are no gates.
+const std::vector<std::pair<std::string, nn::Activation>>& plain_activations();
+
 // Attention and MLP in the names of Llama; the norms are the family's own.
 struct Rule;
 std::vector<Rule> llama_rules();

@@ -82,7 +82,8 @@ TEST(Families, GiveBackWhatTheyWrite) {
     ModelConfig config;
     family.shape(config);
     config.vocabulary = 96;
-    config.kv_heads = family.name.starts_with("gpt") ? 0 : 2;
+    const bool grouped = !family.name.starts_with("gpt") && config.kind == nn::ModelKind::kDecoder;
+    config.kv_heads = grouped ? 2 : 0;
     config.mlp_size = 96;
     if (family.name == "gpt2") config.activation = nn::Activation::kGeluTanh;
     if (family.name == "gpt_neox") config.activation = nn::Activation::kGelu;
@@ -102,6 +103,59 @@ TEST(Families, ThereIsNoneForAModelThatNoneHas) {
   config.vocabulary = 96;
   config.token_shift = true;
   EXPECT_EQ(family_of(config), nullptr);
+}
+
+Json bert_json(const char* architecture) {
+  return Json::parse(R"({"model_type": "bert", "vocab_size": 96, "hidden_size": 64,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
+    "max_position_embeddings": 32, "architectures": [")" +
+                     std::string(architecture) + R"("]})");
+}
+
+TEST(Families, BertHasTheHeadOfItsClass) {
+  const ModelConfig plain = read(bert_json("BertModel"));
+  EXPECT_EQ(plain.kind, nn::ModelKind::kEncoder);
+  EXPECT_EQ(plain.head, nn::HeadKind::kNone);
+  EXPECT_TRUE(plain.pooler);
+  EXPECT_EQ(plain.token_types, 2);
+  const ModelConfig masked = read(bert_json("BertForMaskedLM"));
+  EXPECT_EQ(masked.head, nn::HeadKind::kTokens);
+  EXPECT_TRUE(masked.head_transform);
+  EXPECT_FALSE(masked.pooler);
+  auto classes = bert_json("BertForSequenceClassification");
+  classes["id2label"] = {{"0", "a"}, {"1", "b"}, {"2", "c"}};
+  const ModelConfig three = read(classes);
+  EXPECT_EQ(three.head, nn::HeadKind::kSequence);
+  EXPECT_EQ(three.output_count(), 3);
+  const auto& bert = find_family("bert", "");
+  EXPECT_EQ(read_config(bert, write_config(bert, three), "x"), three);
+  EXPECT_NE(refusal(bert_json("BertForQuestionAnswering")).find("BertForMaskedLM"),
+            std::string::npos);
+  auto relative = bert_json("BertModel");
+  relative["position_embedding_type"] = "relative_key";
+  EXPECT_NE(refusal(relative).find("absolute"), std::string::npos);
+}
+
+TEST(Families, T5SaysHowItsScoresAreScaled) {
+  auto json = Json::parse(R"({"model_type": "t5", "vocab_size": 96, "d_model": 64, "d_kv": 16,
+    "d_ff": 96, "num_layers": 2, "num_heads": 4})");
+  const ModelConfig old = read(json);
+  EXPECT_EQ(old.kind, nn::ModelKind::kEncoderDecoder);
+  EXPECT_EQ(old.decoder_layers, 2);
+  EXPECT_EQ(old.attention_scale, 1);
+  EXPECT_EQ(old.logit_scale, 0.125);
+  EXPECT_TRUE(old.tied_embeddings);
+  json["tie_word_embeddings"] = false;
+  json["feed_forward_proj"] = "gated-gelu";
+  const ModelConfig newer = read(json);
+  EXPECT_EQ(newer.logit_scale, 1);
+  EXPECT_FALSE(newer.tied_embeddings);
+  EXPECT_EQ(newer.activation, nn::Activation::kGegluTanh);
+  json["tie_word_embeddings"] = true;
+  json["scale_decoder_outputs"] = false;
+  EXPECT_EQ(read(json).logit_scale, 1);
+  json["relative_attention_num_buckets"] = 16;
+  EXPECT_NE(refusal(json).find("relative_attention_num_buckets"), std::string::npos);
 }
 
 TEST(Families, WindowsByLayer) {

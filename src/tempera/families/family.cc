@@ -4,8 +4,10 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/suggest.h"
+#include "tempera/families/bert.h"
 #include "tempera/families/gpt.h"
 #include "tempera/families/llama.h"
+#include "tempera/families/t5.h"
 
 namespace tempera::families {
 namespace {
@@ -19,6 +21,7 @@ void forget_training(ModelConfig& config) {
   config.init = plain.init;
   config.init_std = plain.init_std;
   config.temperature = plain.temperature;
+  config.cross_temperature = plain.cross_temperature;
 }
 
 // The same model with everything said outright.
@@ -28,6 +31,10 @@ ModelConfig spelled_out(ModelConfig config) {
   config.kv_heads = config.kv_head_count();
   config.head_size = config.size_of_head();
   config.mlp_size = config.size_of_mlp();
+  if (config.kind == nn::ModelKind::kEncoderDecoder)
+    config.decoder_layers = config.layer_count(AttentionKind::kCausal);
+  // Whether there is a pooler that nothing reads is left to the tensors.
+  if (config.head == nn::HeadKind::kNone) config.pooler = false;
   const double natural = 1 / std::sqrt(static_cast<double>(config.head_size));
   // Formats that write 1 / scale^2 give it back to the last bit but one.
   if (std::abs(config.attention_scale - natural) < 1e-12) config.attention_scale = 0;
@@ -39,7 +46,8 @@ ModelConfig spelled_out(ModelConfig config) {
 const std::vector<Family>& all_families() {
   static const std::vector<Family> families = [] {
     std::vector<Family> all = llama_families();
-    for (const Family& family : gpt_families()) all.push_back(family);
+    for (const auto& more : {gpt_families(), bert_families(), t5_families()})
+      all.insert(all.end(), more.begin(), more.end());
     return all;
   }();
   return families;

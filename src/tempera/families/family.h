@@ -41,9 +41,12 @@ struct Family {
   // The fields of config.json.
   void (*fields)(Fields& fields, nn::ModelConfig& config);
   // The tensors of a Hugging Face folder. A rule whose tensor the model has not is not used.
-  std::vector<Rule> (*rules)();
+  std::vector<Rule> (*rules)(const nn::ModelConfig& config);
   // A prefix of all names that some files leave out.
   std::string_view prefix = "";
+  // How the names of tensors end that files may have beside those of the rules, and that take no
+  // part in what the model computes.
+  std::vector<std::string_view> unused = {};
 };
 
 const std::vector<Family>& all_families();

@@ -148,6 +148,7 @@ const Family& gguf_family(const io::Gguf& file, const std::string& where) {
   const std::string name = file.metadata().get<std::string>("general.architecture");
   std::string known;
   for (const Family& family : all_families()) {
+    if (family.gguf.empty()) continue;  // the format is not read or written for it
     if (family.gguf == name) return family;
     if (known.find(family.gguf) == std::string::npos)
       known += (known.empty() ? "" : ", ") + std::string(family.gguf);

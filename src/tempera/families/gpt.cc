@@ -16,15 +16,6 @@ void gpt2_shape(ModelConfig& c) {
   c.mlp_bias = true;
 }
 
-const std::vector<std::pair<std::string, Activation>>& gelus() {
-  static const std::vector<std::pair<std::string, Activation>> known = {
-      {"gelu_new", Activation::kGeluTanh},
-      {"gelu_pytorch_tanh", Activation::kGeluTanh},
-      {"gelu_fast", Activation::kGeluTanh},
-      {"gelu", Activation::kGelu}};
-  return known;
-}
-
 void gpt2_fields(Fields& f, ModelConfig& c) {
   f.integer("vocab_size", c.vocabulary);
   f.integer("n_embd", c.width);
@@ -32,7 +23,7 @@ void gpt2_fields(Fields& f, ModelConfig& c) {
   f.integer("n_head", c.heads);
   f.integer("n_positions", c.context);
   f.integer("n_inner", c.mlp_size, 4 * c.width);
-  f.choice("activation_function", c.activation, "gelu_new", gelus());
+  f.choice("activation_function", c.activation, "gelu_new", plain_activations());
   f.number("layer_norm_epsilon", c.norm_eps, 1e-5);
   f.flag("tie_word_embeddings", c.tied_embeddings, true);
   f.number("embd_pdrop", c.dropout_embedding, 0.1);
@@ -45,7 +36,7 @@ void gpt2_fields(Fields& f, ModelConfig& c) {
             "summary_proj_to_labels", "summary_type", "summary_use_proj"});
 }
 
-std::vector<Rule> gpt2_rules() {
+std::vector<Rule> gpt2_rules(const ModelConfig& /*config*/) {
   const std::string layer = "transformer.h.{}.";
   std::vector<Rule> rules = {{"embedding.weight", {{"transformer.wte.weight"}}},
                              {"positions.weight", {{"transformer.wpe.weight"}}},
@@ -79,7 +70,7 @@ void neox_fields(Fields& f, ModelConfig& c) {
   f.integer("num_attention_heads", c.heads);
   f.integer("intermediate_size", c.mlp_size);
   f.integer("max_position_embeddings", c.context);
-  f.choice("hidden_act", c.activation, "gelu", gelus());
+  f.choice("hidden_act", c.activation, "gelu", plain_activations());
   f.number("layer_norm_eps", c.norm_eps, 1e-5);
   f.flag("use_parallel_residual", c.parallel_residual, true);
   f.flag("tie_word_embeddings", c.tied_embeddings, false);
@@ -103,7 +94,7 @@ void neox_fields(Fields& f, ModelConfig& c) {
   f.ignore({"classifier_dropout", "is_decoder"});
 }
 
-std::vector<Rule> neox_rules() {
+std::vector<Rule> neox_rules(const ModelConfig& /*config*/) {
   const std::string layer = "gpt_neox.layers.{}.";
   std::vector<Rule> rules = {{"embedding.weight", {{"gpt_neox.embed_in.weight"}}},
                              {"head.weight", {{"embed_out.weight"}}}};

@@ -32,7 +32,7 @@ std::vector<Rule> with_norms(std::vector<Rule> rules,
   return rules;
 }
 
-std::vector<Rule> pre_norm_rules() {
+std::vector<Rule> pre_norm_rules(const ModelConfig& /*config*/) {
   return with_norms(llama_rules(), {{"attention_norm", "input_layernorm"},
                                     {"mlp_norm", "post_attention_layernorm"}});
 }
@@ -193,7 +193,7 @@ void olmo2_fields(Fields& f, ModelConfig& c) {
   all_biases_field(f, c);
 }
 
-std::vector<Rule> gemma2_rules() {
+std::vector<Rule> gemma2_rules(const ModelConfig& /*config*/) {
   return with_norms(llama_rules(),
                     {{"attention_norm", "input_layernorm"},
                      {"attention_output_norm", "post_attention_layernorm"},
@@ -202,7 +202,7 @@ std::vector<Rule> gemma2_rules() {
                     Layout::kMinusOne);
 }
 
-std::vector<Rule> olmo2_rules() {
+std::vector<Rule> olmo2_rules(const ModelConfig& /*config*/) {
   return with_norms(llama_rules(), {{"attention_norm", "post_attention_layernorm"},
                                     {"mlp_norm", "post_feedforward_layernorm"}});
 }

@@ -16,6 +16,7 @@ constexpr int64_t kPrefillRows = 2048;
 
 void check(nn::Model& model, const Prompts& prompts, const GenerateOptions& options) {
   const nn::ModelConfig& config = model.config();
+  nn::require_decoder(model, "continuing a text");
   TEMPERA_CHECK(!prompts.empty(), "no prompt given");
   TEMPERA_CHECK(options.max_tokens >= 0, "max-tokens: ", options.max_tokens,
                 " given, at least 0 expected");

@@ -73,6 +73,7 @@ FoldedModel without_temperature(const LoadedModel& loaded, const ExportOptions& 
   const double scale = scaled.config.attention_scale;
   scaled.config.attention_scale = (scale > 0 ? scale : natural) * *factor;
   scaled.config.temperature = {};
+  scaled.config.cross_temperature = nn::ModelConfig().cross_temperature;
   scaled.config.lora = {};
   return scaled;
 }
@@ -115,12 +116,18 @@ void write_hf(const LoadedModel& loaded, const fs::path& folder, const FoldedMod
   for (const char* key : {"rope_parameters", "rope_scaling", "torch_dtype"}) config.erase(key);
   const bool own = loaded.family == "tempera";
   if (own || loaded.config.is_null()) put_token_ids(loaded, config);
-  config.update(families::write_config(family, model.config));
+  Json fields = families::write_config(family, model.config);
+  // The names of the classes are the model's own; a family knows their number alone.
+  for (const char* key : {"id2label", "label2id"})
+    if (config.contains(key) && fields.contains(key) && config[key].size() == fields[key].size())
+      fields.erase(key);
+  config.update(fields);
   config["dtype"] = dtype_word(options.dtype);
   write_file(folder / "config.json", config.dump(2) + "\n");
-  write_state(folder,
-              converted(file_tensors(model.config, model.state, family.rules()), options.dtype),
-              options.shard_bytes);
+  write_state(
+      folder,
+      converted(file_tensors(model.config, model.state, family.rules(model.config)), options.dtype),
+      options.shard_bytes);
 }
 
 void write_own(const LoadedModel& loaded, const fs::path& folder, const ExportOptions& options) {

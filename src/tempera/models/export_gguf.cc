@@ -76,6 +76,8 @@ bool export_gguf(const LoadedModel& loaded, const fs::path& path, bool folds, io
                 "GGUF has no words for a temperature or adapters; give --fold");
   const FoldedModel model = fold(*loaded.model);
   const auto& family = gguf_writer_family(model.config, loaded.family);
+  TEMPERA_CHECK(!family.gguf.empty(), "models of the family ", family.name,
+                " are not written as GGUF; export a Hugging Face folder");
   auto state = file_tensors(model.config, model.state, families::gguf_rules(family));
   if (model.config.rope.scaling == nn::RopeScaling::kLlama3)
     state[families::kRopeFactors] =

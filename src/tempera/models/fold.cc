@@ -4,15 +4,12 @@
 #include <string>
 
 #include "tempera/base/error.h"
+#include "tempera/nn/attention.h"
 #include "tempera/ops/torch.h"
 #include "tempera/temperature/method.h"
 
 namespace tempera::models {
 namespace {
-
-std::string layer_name(int64_t layer, const char* what) {
-  return "layers." + std::to_string(layer) + ".attention." + what;
-}
 
 HeadScales constant_of(Method& method) {
   const auto constant = method.constant();
@@ -35,42 +32,53 @@ class Folder {
  public:
   explicit Folder(nn::Model& model) : folded_{model.config(), merged_weights(model)} {
     folded_.config.temperature = {};
+    folded_.config.cross_temperature = nn::ModelConfig().cross_temperature;
     folded_.config.lora = {};
-    const auto methods = model.methods();
-    for (size_t layer = 0; layer < methods.size(); ++layer)
-      fold_layer(static_cast<int64_t>(layer), constant_of(*methods[layer]));
+    for (const auto& item : model.named_modules())
+      if (auto* attention = item.value()->as<nn::Attention>())
+        fold_layer(item.key() + ".", attention->method());
   }
 
   FoldedModel take() { return std::move(folded_); }
 
  private:
-  void fold_layer(int64_t layer, const HeadScales& scales) {
+  // A projection's rows of an operand: the first of them.
+  struct Place {
+    std::string projection;
+    int64_t first;
+  };
+
+  // name: of the attention, with its dot.
+  void fold_layer(const std::string& name, Method& method) {
+    const HeadScales scales = constant_of(method);
     const int64_t size = folded_.config.size_of_head();
     const int64_t q = folded_.config.heads * size;
     const int64_t kv = folded_.config.kv_head_count() * size;
-    if (scales.q.defined()) fold_logits(layer, scales.q, "q_norm", 0);
-    if (scales.k.defined()) fold_logits(layer, scales.k, "k_norm", q);
-    if (scales.v.defined()) multiply_projection(layer, scales.v, q + kv);
+    const bool cross = method.shape().kind == AttentionKind::kCross;
+    const std::string joint = name + (cross ? "kv." : "qkv.");
+    const int64_t before = cross ? 0 : q;  // rows of q in front of those of k
+    if (scales.q.defined())
+      fold_logits(scales.q, name + "q_norm", {cross ? name + "q." : joint, 0});
+    if (scales.k.defined()) fold_logits(scales.k, name + "k_norm", {joint, before});
+    if (scales.v.defined()) multiply_projection(scales.v, {joint, before + kv});
   }
 
-  // first: the row of the joint projection where the operand begins.
-  void fold_logits(int64_t layer, const torch::Tensor& scale, const char* gain, int64_t first) {
-    const std::string name = layer_name(layer, gain);
+  void fold_logits(const torch::Tensor& scale, const std::string& gain, const Place& place) {
     switch (folded_.config.qk_norm) {
       case nn::QkNorm::kNone:
-        return multiply_projection(layer, scale, first);
+        return multiply_projection(scale, place);
       case nn::QkNorm::kWide:
-        return multiply(name, rows_of(scale), 0);
+        return multiply(gain, rows_of(scale), 0);
       case nn::QkNorm::kGain: {
         const auto value = shared_value(scale);
-        TEMPERA_CHECK(value, "layer ", layer, ": the heads have different temperatures and share ",
+        TEMPERA_CHECK(value, gain, ": the heads have different temperatures and share ",
                       "the gain of their QK-norm, so no weights can take them up; use one "
                       "temperature a layer, or export without --fold");
-        folded_.state[name] = folded_.state.at(name) * *value;
+        folded_.state[gain] = folded_.state.at(gain) * *value;
         return;
       }
       case nn::QkNorm::kPlain:
-        throw Error(concat("layer ", layer, ": the model has a QK-norm without a gain, so no ",
+        throw Error(concat(place.projection, ": the model has a QK-norm without a gain, so no ",
                            "weights can take the temperature up; export without --fold"));
     }
   }
@@ -80,10 +88,10 @@ class Folder {
     return scale.repeat_interleave(folded_.config.size_of_head());
   }
 
-  void multiply_projection(int64_t layer, const torch::Tensor& scale, int64_t first) {
-    multiply(layer_name(layer, "qkv.weight"), rows_of(scale).unsqueeze(1), first);
-    const std::string bias = layer_name(layer, "qkv.bias");
-    if (folded_.state.contains(bias)) multiply(bias, rows_of(scale), first);
+  void multiply_projection(const torch::Tensor& scale, const Place& place) {
+    multiply(place.projection + "weight", rows_of(scale).unsqueeze(1), place.first);
+    const std::string bias = place.projection + "bias";
+    if (folded_.state.contains(bias)) multiply(bias, rows_of(scale), place.first);
   }
 
   void multiply(const std::string& name, const torch::Tensor& factors, int64_t first) {

@@ -18,7 +18,10 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 std::shared_ptr<nn::Model> empty_model(nn::ModelConfig config, const LoadOptions& options) {
-  if (options.temperature) config.temperature = retrofitted(*options.temperature);
+  if (options.temperature) {
+    config.temperature = retrofitted(*options.temperature);
+    config.cross_temperature = nn::ModelConfig().cross_temperature;
+  }
   if (options.lora) {
     TEMPERA_CHECK(config.lora.rank == 0,
                   "the model has adapters already; merge them first (tempera export --fold)");
@@ -41,7 +44,7 @@ LoadedModel load_gguf(const fs::path& path, const LoadOptions& options) {
   LoadedModel loaded{.model = empty_model(families::gguf_config(file, path.string()), options),
                      .path = path,
                      .family = std::string(family.name)};
-  load_weights(*loaded.model, families::gguf_rules(family), *source_of(file), "");
+  load_weights(*loaded.model, families::gguf_rules(family), *source_of(file));
   return loaded;
 }
 
@@ -80,12 +83,15 @@ LoadedModel load_folder(const fs::path& folder, const LoadOptions& options) {
                 ": the field model_type is missing");
   const auto& family = families::find_family(json["model_type"].get<std::string>(), file.string());
   const io::Safetensors weights(folder);
-  LoadedModel loaded{
-      .model = empty_model(families::read_config(family, json, file.string()), options),
-      .path = folder,
-      .family = std::string(family.name),
-      .config = json};
-  load_weights(*loaded.model, family.rules(), *source_of(weights), family.prefix);
+  auto config = families::read_config(family, json, file.string());
+  const auto source = source_of(weights);
+  const NameOptions names{family.prefix, family.unused};
+  settle(config, family.rules(config), *source, names);
+  LoadedModel loaded{.model = empty_model(config, options),
+                     .path = folder,
+                     .family = std::string(family.name),
+                     .config = json};
+  load_weights(*loaded.model, family.rules(config), *source, names);
   return loaded;
 }
 

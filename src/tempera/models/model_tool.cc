@@ -1,17 +1,19 @@
 // Runs a model on given tokens, for tests/families_test.py, which compares with transformers.
 //
-// model_tool run MODEL IN OUT     tokens (B, T), and where given
+// model_tool run MODEL IN OUT     tokens (B, T), of an encoder-decoder source (B, S), and where
+// given
 //                                   targets -> loss, and its gradients by the file's names
+//                                   types (B, T) of an encoder
 //                                   key_start (B) -> padded, and cached: a part of the rows at once
-//                                   and the others one by one
-//                                 -> logits
+//                                   and the others one by one; encoders have key_end (B) and no
+//                                   cache, and encoder-decoders source_end (B)
+//                                 -> logits, or hidden where the model has no head
 // model_tool temper MODEL METHOD OUT   the same model with a temperature whose parameters are far
 //                                      from their start, as a folder of our own
 
 #include <cstdlib>
 #include <iostream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tempera/base/error.h"
@@ -35,12 +37,17 @@ nn::Batch batch_of(const nn::StateMap& given) {
   batch.targets = find("targets");
   batch.key_start = find("key_start");
   batch.key_end = find("key_end");
+  batch.types = find("types");
+  batch.source = find("source");
+  batch.source_end = find("source_end");
   return batch;
 }
 
 torch::Tensor cached_logits(nn::Model& model, const nn::Batch& batch) {
   const int64_t length = batch.tokens.size(1);
-  auto cache = model.make_cache(batch.tokens.size(0), length, batch.key_start);
+  auto cache = batch.source.defined()
+                   ? model.read_source(batch, length)
+                   : model.make_cache(batch.tokens.size(0), length, batch.key_start);
   const int64_t at_once = length / 2;
   std::vector<torch::Tensor> logits = {
       model.project(model.extend(batch.tokens.narrow(1, 0, at_once), cache))};
@@ -51,7 +58,8 @@ torch::Tensor cached_logits(nn::Model& model, const nn::Batch& batch) {
 
 nn::StateMap by_file_names(const models::LoadedModel& loaded, const nn::StateMap& state) {
   const auto& family = families::find_family(loaded.family, "");
-  return models::file_tensors(loaded.model->config(), state, family.rules());
+  const auto& config = loaded.model->config();
+  return models::file_tensors(config, state, family.rules(config));
 }
 
 // What the file holds of a gain may be the gain less 1; that does not show in a gradient.
@@ -69,16 +77,25 @@ nn::StateMap gradients(const models::LoadedModel& loaded, const nn::Batch& batch
   return found;
 }
 
+torch::Tensor results(nn::Model& model, const nn::Batch& batch) {
+  return model.config().head == nn::HeadKind::kNone ? model.hidden(batch) : model.logits(batch);
+}
+
 nn::StateMap run_all(const models::LoadedModel& loaded, nn::Batch batch) {
+  nn::Model& model = *loaded.model;
   nn::StateMap out;
-  const auto start = std::exchange(batch.key_start, {});
+  const nn::Batch padded = batch;
+  batch.key_start.reset();
+  batch.key_end.reset();
+  batch.source_end.reset();
   if (batch.targets.defined()) out = gradients(loaded, batch);
   const torch::NoGradGuard no_grad;
-  out["logits"] = loaded.model->logits(batch);
-  if (!start.defined()) return out;
-  batch.key_start = start;
-  out["padded"] = loaded.model->logits(batch);
-  out["cached"] = cached_logits(*loaded.model, batch);
+  out[model.config().head == nn::HeadKind::kNone ? "hidden" : "logits"] = results(model, batch);
+  const bool any =
+      padded.key_start.defined() || padded.key_end.defined() || padded.source_end.defined();
+  if (!any) return out;
+  out["padded"] = results(model, padded);
+  if (model.config().kind != nn::ModelKind::kEncoder) out["cached"] = cached_logits(model, padded);
   return out;
 }
 

@@ -22,13 +22,15 @@ constexpr std::string_view kBuffers[] = {".attn.bias",           ".attn.masked_b
                                          ".attention.bias",      ".attention.masked_bias",
                                          ".rotary_emb.inv_freq", families::kRopeFactors};
 
-// "layers.3.mlp.in.weight" -> ("layers.{}.mlp.in.weight", 3).
+// "layers.3.mlp.in.weight" -> ("layers.{}.mlp.in.weight", 3); "encoder.layers.3..." likewise.
 std::pair<std::string, int64_t> pattern_of(const std::string& name) {
   constexpr std::string_view kLayers = "layers.";
-  if (!name.starts_with(kLayers)) return {name, 0};
-  const size_t end = name.find('.', kLayers.size());
-  return {std::string(kLayers) + "{}" + name.substr(end),
-          std::stoll(name.substr(kLayers.size(), end - kLayers.size()))};
+  const size_t found = name.find(kLayers);
+  if (found == std::string::npos) return {name, 0};
+  const size_t begin = found + kLayers.size();
+  const size_t end = name.find('.', begin);
+  return {name.substr(0, begin) + "{}" + name.substr(end),
+          std::stoll(name.substr(begin, end - begin))};
 }
 
 // The rows of our tensor that each part of a rule gives.
@@ -98,11 +100,28 @@ const Rule& rule_for(const std::vector<Rule>& rules, const std::string& name) {
   throw Error(concat("the family has no place for the tensor ", name));
 }
 
+// The name under which a file has a tensor; empty: it has not.
+std::string find_name(const TensorSource& source, const std::string& name,
+                      std::string_view prefix) {
+  std::vector<std::string> spellings = {name};
+  if (!prefix.empty() && name.starts_with(prefix)) spellings.push_back(name.substr(prefix.size()));
+  // What the norms of the oldest files are called.
+  for (const auto& [now, once] : {std::pair("LayerNorm.weight", "LayerNorm.gamma"),
+                                  std::pair("LayerNorm.bias", "LayerNorm.beta")})
+    if (name.ends_with(now))
+      for (const std::string& spelling : std::vector<std::string>(spellings))
+        spellings.push_back(spelling.substr(0, spelling.size() - std::string_view(now).size()) +
+                            once);
+  for (const std::string& spelling : spellings)
+    if (source.has(spelling)) return spelling;
+  return "";
+}
+
 class Loader {
  public:
   Loader(nn::Model& model, const std::vector<Rule>& rules, const TensorSource& source,
-         std::string_view prefix)
-      : model_(model), rules_(rules), source_(source), prefix_(prefix) {
+         const NameOptions& options)
+      : model_(model), rules_(rules), source_(source), options_(options) {
     for (const std::string& name : source.names()) left_.insert(name);
   }
 
@@ -113,21 +132,18 @@ class Loader {
     // A tied model's file may hold the output matrix too.
     if (model_.config().tied_embeddings) take(rule_for(rules_, "head.weight").parts[0].name);
     std::vector<std::string> extra;
-    for (const std::string& name : left_)
-      if (std::ranges::none_of(kBuffers, [&](std::string_view end) { return name.ends_with(end); }))
+    for (const std::string& name : left_) {
+      const auto ends = [&](std::string_view end) { return name.ends_with(end); };
+      if (std::ranges::none_of(kBuffers, ends) && std::ranges::none_of(options_.unused, ends))
         extra.push_back(name);
+    }
     TEMPERA_CHECK(extra.empty(), "the weights have ", listed(extra),
                   ", which the model that the configuration describes has not");
   }
 
  private:
-  // The name under which the file has it; empty: it has not.
   std::string take(const std::string& name) {
-    std::string found;
-    if (source_.has(name)) found = name;
-    if (found.empty() && !prefix_.empty() && name.starts_with(prefix_) &&
-        source_.has(name.substr(prefix_.size())))
-      found = name.substr(prefix_.size());
+    std::string found = find_name(source_, name, options_.prefix);
     left_.erase(found);
     return found;
   }
@@ -160,7 +176,7 @@ class Loader {
   nn::Model& model_;
   const std::vector<Rule>& rules_;
   const TensorSource& source_;
-  std::string_view prefix_;
+  const NameOptions& options_;
   std::set<std::string> left_;
   std::vector<std::string> missing_;
 };
@@ -168,9 +184,26 @@ class Loader {
 }  // namespace
 
 void load_weights(nn::Model& model, const std::vector<Rule>& rules, const TensorSource& source,
-                  std::string_view prefix) {
+                  const NameOptions& options) {
   const torch::NoGradGuard no_grad;
-  Loader(model, rules, source, prefix).run();
+  Loader(model, rules, source, options).run();
+}
+
+void settle(nn::ModelConfig& config, const std::vector<Rule>& rules, const TensorSource& source,
+            const NameOptions& options) {
+  const auto name_of = [&](const std::string& ours) {
+    return find_name(source, rule_for(rules, ours).parts[0].name, options.prefix);
+  };
+  if (config.tied_embeddings && config.head == nn::HeadKind::kTokens) {
+    const auto table = name_of("embedding.weight"), head = name_of("head.weight");
+    if (!table.empty() && !head.empty() && source.shape(table) == source.shape(head)) {
+      const auto rows = source.read(table, torch::kFloat32);
+      config.tied_embeddings =
+          torch::equal(rows, source.read(head, torch::kFloat32).to(rows.scalar_type()));
+    }
+  }
+  if (config.kind == nn::ModelKind::kEncoder && config.head == nn::HeadKind::kNone)
+    config.pooler = !name_of("pooler.weight").empty();
 }
 
 nn::StateMap file_tensors(const nn::ModelConfig& config, const nn::StateMap& state,

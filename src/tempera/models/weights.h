@@ -9,11 +9,22 @@
 
 namespace tempera::models {
 
+// What some files say otherwise than the rules.
+struct NameOptions {
+  std::string_view prefix = "";               // may be missing in front of all names
+  std::vector<std::string_view> unused = {};  // ends of names that may be left over
+};
+
 // Copies a file's tensors into the model by a family's rules; temperatures keep their start.
-// prefix: what may be missing in front of all names. Throws, naming them, where tensors are
-// missing, have another shape, or are left over.
+// Throws, naming them, where tensors are missing, have another shape, or are left over.
 void load_weights(nn::Model& model, const std::vector<families::Rule>& rules,
-                  const TensorSource& source, std::string_view prefix);
+                  const TensorSource& source, const NameOptions& options = {});
+
+// What the configuration leaves to the tensors that are there: an output matrix beside a token
+// table said to be the same, which it is only with the same numbers, and whether there is a pooler
+// that nothing reads.
+void settle(nn::ModelConfig& config, const std::vector<families::Rule>& rules,
+            const TensorSource& source, const NameOptions& options);
 
 // The reverse: the model's weights under the file's names; temperatures are left out.
 nn::StateMap file_tensors(const nn::ModelConfig& config, const nn::StateMap& state,

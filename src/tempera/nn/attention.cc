@@ -36,40 +36,49 @@ torch::Tensor mean_scale(const torch::Tensor& scale, const torch::Tensor& positi
   return (scale * real).sum(at::IntArrayRef({0, 2})) / real.sum().clamp_min(1);
 }
 
-// Exact from q, k and the row's normaliser: no row of weights is made.
-LayerInspection inspect(const ops::AttentionArgs& args, const torch::Tensor& lse,
-                        const LayerInputs& inputs, const RowScales& scales,
-                        const Inspection& wanted) {
+// The scales of all rows, finished; undefined: 1.
+struct Finished {
+  torch::Tensor q, k, v;
+};
+
+Finished finished(const RowScales& scales, const LayerInputs& inputs, torch::ScalarType type) {
+  const auto of = [&](const RowScale& scale, const torch::Tensor& n) {
+    return scale.present() ? finish(scale, n, type) : torch::Tensor();
+  };
+  return {of(scales.q, inputs.queries.n), of(scales.k, inputs.keys.n), of(scales.v, inputs.keys.n)};
+}
+
+// (B, H, pairs), exact from q, k and the row's normaliser: no row of weights is made.
+torch::Tensor pair_weights(const ops::AttentionArgs& args, const torch::Tensor& lse,
+                           const Finished& scales, const Inspection& wanted) {
   TEMPERA_CHECK(lse.defined(),
                 "attention weights are read from the operator's normaliser, which it does not give "
                 "on this device; move the model to the CPU");
-  const torch::NoGradGuard no_grad;
-  const auto type = scale_type(args.q.scalar_type());
   const auto at_pairs = [](const torch::Tensor& rows, const torch::Tensor& index) {
     return rows.gather(2, index.unsqueeze(1).expand({-1, rows.size(1), -1}));
   };
-  LayerInspection found;
   const double scale = args.scale.value_or(1 / std::sqrt(static_cast<double>(args.q.size(3))));
-  auto logit = pair_products(args, wanted).to(type) * scale;
-  if (scales.q.present()) {
-    const auto a_q = finish(scales.q, inputs.queries.n, type);
-    logit = logit * at_pairs(a_q, wanted.rows);
-    found.a_q = mean_scale(a_q, inputs.queries.position);
-  }
-  if (scales.k.present()) {
-    const auto a_k = finish(scales.k, inputs.keys.n, type);
-    logit = logit * at_pairs(a_k, wanted.keys).repeat_interleave(args.q.size(1) / a_k.size(1), 1);
-    found.a_k = mean_scale(a_k, inputs.keys.position);
-  }
-  if (scales.v.present())
-    found.a_v = mean_scale(finish(scales.v, inputs.keys.n, type), inputs.keys.position);
+  auto logit = pair_products(args, wanted).to(scale_type(args.q.scalar_type())) * scale;
+  if (scales.q.defined()) logit = logit * at_pairs(scales.q, wanted.rows);
+  if (scales.k.defined())
+    logit = logit *
+            at_pairs(scales.k, wanted.keys).repeat_interleave(args.q.size(1) / scales.k.size(1), 1);
   if (args.bias.defined()) {
     const auto flat = args.bias.expand({args.q.size(0), args.q.size(1), -1, -1}).flatten(2);
     logit = logit + at_pairs(flat, wanted.rows * args.k.size(2) + wanted.keys);
   }
   if (args.cap > 0) logit = args.cap * (logit / args.cap).tanh();
-  found.weight = (logit - at_pairs(lse, wanted.rows)).exp();
-  return found;
+  return (logit - at_pairs(lse, wanted.rows)).exp();
+}
+
+LayerInspection mean_scales(const Finished& scales, const LayerInputs& inputs) {
+  const auto mean = [](const torch::Tensor& scale, const RowInfo& rows) {
+    return scale.defined() ? mean_scale(scale, rows.position) : scale;
+  };
+  return {.weight = {},
+          .a_q = mean(scales.q, inputs.queries),
+          .a_k = mean(scales.k, inputs.keys),
+          .a_v = mean(scales.v, inputs.keys)};
 }
 
 }  // namespace
@@ -127,21 +136,64 @@ torch::Tensor Attention::forward(const torch::Tensor& x, const Pass& pass, Layer
 }
 
 torch::Tensor Attention::forward(const torch::Tensor& x, const Pass& pass, const Source& source) {
-  const LayerShape& shape = method_->shape();
-  TEMPERA_CHECK(shape.kind == AttentionKind::kCross, "a self-attention has no source");
-  const SequenceMask& mask = source.rows.mask;
-  const auto n = cross_counts(pass.rows.mask.documents, mask.documents, mask.start, mask.end,
-                              x.size(0), x.size(1), source.x.size(1), x.device());
-  const auto q = heads_of(q_->forward(x), shape.q_heads);
-  const auto kv = heads_of(kv_->forward(source.x), 2 * shape.kv_heads).chunk(2, 1);
-  const LayerInputs inputs{
-      {x, pass.rows.tokens, n, pass.rows.counts.position},
-      {source.x, source.rows.tokens, source.rows.counts.n, source.rows.counts.position},
-      q,
-      kv[0],
-      kv[1],
-      {}};
+  const RowInfo queries = cross_queries(x, pass, source.rows.mask, source.x.size(1));
+  const LayerInputs inputs = cross_inputs(queries, source);
   return merged(attend(inputs, pass, source.rows));
+}
+
+void Attention::remember(const Source& source, LayerCache& cache) {
+  // No row asks yet.
+  const auto none = source.x.narrow(1, 0, 0);
+  const auto empty = torch::empty({none.size(0), 0}, source.rows.counts.n.options());
+  const LayerInputs inputs = cross_inputs({none, empty, empty, empty}, source);
+  cache.append(head_norm(inputs.k, k_gain_), inputs.v, method_->forward(inputs), inputs.keys.n);
+}
+
+torch::Tensor Attention::forward_cached(const torch::Tensor& x, const Pass& pass,
+                                        const SequenceMask& source, LayerCache& cache) {
+  const auto none = [](const torch::Tensor& rows, int64_t axis) { return rows.narrow(axis, 0, 0); };
+  const RowInfo queries = cross_queries(x, pass, source, cache.length());
+  // The keys have had their scales.
+  const LayerInputs inputs{
+      queries,
+      {none(x, 1), none(queries.tokens, 1), none(queries.n, 1), none(queries.position, 1)},
+      heads_of(q_->forward(x), method_->shape().q_heads),
+      none(cache.k(), 2),
+      none(cache.v(), 2),
+      cache.state().last()};
+  const RowScales scales = method_->forward(inputs);
+  cache.append_state(scales);
+  auto args = arguments(inputs, pass);
+  args.k = cache.k();
+  args.v = cache.v();
+  args.a_q = scales.q.rows;
+  args.q_recipe = scales.q.recipe;
+  args.a_k = cache.a_k();
+  args.a_v = cache.a_v();
+  args.key_start = source.start;
+  args.key_end = source.end;
+  return merged(ops::attention(args).out);
+}
+
+// n of a row is the number of source rows that it sees.
+RowInfo Attention::cross_queries(const torch::Tensor& x, const Pass& pass,
+                                 const SequenceMask& source, int64_t source_rows) const {
+  TEMPERA_CHECK(method_->shape().kind == AttentionKind::kCross, "a self-attention has no source");
+  const auto n = cross_counts(pass.rows.mask.documents, source.documents, source.start, source.end,
+                              x.size(0), x.size(1), source_rows, x.device());
+  return {x, pass.rows.tokens, n, pass.rows.counts.position};
+}
+
+LayerInputs Attention::cross_inputs(const RowInfo& queries, const Source& source) const {
+  const LayerShape& shape = method_->shape();
+  const auto kv = heads_of(kv_->forward(source.x), 2 * shape.kv_heads).chunk(2, 1);
+  const auto& counts = source.rows.counts;
+  return {queries,
+          {source.x, source.rows.tokens, counts.n, counts.position},
+          heads_of(q_->forward(queries.x), shape.q_heads),
+          kv[0],
+          kv[1],
+          {}};
 }
 
 // Everything but the temperatures and the mask.
@@ -161,9 +213,11 @@ ops::AttentionArgs Attention::arguments(const LayerInputs& inputs, const Pass& p
   if (options_.scale > 0) args.scale = options_.scale;
   args.cap = options_.cap;
   if (pass.dropout_seed && options_.dropout > 0) {
+    const bool cross = method_->shape().kind == AttentionKind::kCross;
     args.dropout = options_.dropout;
     args.seed = static_cast<int64_t>(
-        dropout_seed(*pass.dropout_seed, method_->shape().layer, DropoutSite::kAttention));
+        dropout_seed(*pass.dropout_seed, method_->shape().layer,
+                     cross ? DropoutSite::kCrossAttention : DropoutSite::kAttention));
   }
   return args;
 }
@@ -174,7 +228,8 @@ torch::Tensor Attention::attend(const LayerInputs& inputs, const Pass& pass, con
   args.documents = pass.rows.mask.documents;
   args.key_start = keys.mask.start;
   args.key_end = keys.mask.end;
-  if (method_->shape().kind == AttentionKind::kCross) {
+  const bool cross = method_->shape().kind == AttentionKind::kCross;
+  if (cross) {
     args.key_documents = keys.mask.documents;
     args.key_counts = inputs.keys.n;
   } else {
@@ -183,8 +238,12 @@ torch::Tensor Attention::attend(const LayerInputs& inputs, const Pass& pass, con
   tempera::apply(scales, args);
   const auto result = ops::attention(args);
   if (pass.inspection) {
+    const torch::NoGradGuard no_grad;
     auto& wanted = *pass.inspection;
-    wanted.layers.push_back(inspect(args, result.lse, inputs, scales, wanted));
+    const auto all = finished(scales, inputs, scale_type(args.q.scalar_type()));
+    auto found = mean_scales(all, inputs);
+    if (wanted.cross == cross) found.weight = pair_weights(args, result.lse, all, wanted);
+    wanted.layers.push_back(std::move(found));
   }
   return result.out;
 }

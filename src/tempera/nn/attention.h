@@ -26,13 +26,21 @@ struct Rows {
 
 // What one attention layer did, for chosen pairs of a query row and a key.
 struct LayerInspection {
-  torch::Tensor weight;         // (B, H, pairs): the attention weight of the row on the key
+  torch::Tensor weight;         // (B, H, pairs): the attention weight of the row on the key;
+                                // undefined where it is not of the kind that was asked for
   torch::Tensor a_q, a_k, a_v;  // (heads): mean scale over all rows that are no padding
 };
 
 struct Inspection {
   torch::Tensor rows, keys;  // (B, pairs) int64: which weights are wanted
   std::vector<LayerInspection> layers;
+  bool cross = false;  // weights of the cross-attentions, not of the self-attentions
+};
+
+// The other sequence of a cross-attention.
+struct Source {
+  torch::Tensor x;  // (B, Tk, width)
+  Rows rows;
 };
 
 // What the layers of one pass share.
@@ -43,12 +51,7 @@ struct Pass {
   torch::Tensor lengths = {};                   // (B) int32: rows of the cache, these included
   std::optional<uint64_t> dropout_seed = {};    // unset: no dropout
   std::shared_ptr<Inspection> inspection = {};  // filled by every layer in turn
-};
-
-// The other sequence of a cross-attention.
-struct Source {
-  torch::Tensor x;  // (B, Tk, width)
-  Rows rows;
+  std::shared_ptr<const Source> source = {};    // of the cross-attentions; not with a cache
 };
 
 struct AttentionOptions {
@@ -73,12 +76,21 @@ class Attention final : public torch::nn::Module {
   // Self-attention over x (B, T, width). With a cache, x are the rows behind those in it, which are
   // added.
   torch::Tensor forward(const torch::Tensor& x, const Pass& pass, LayerCache* cache = nullptr);
+  // Cross-attention of x to the source.
   torch::Tensor forward(const torch::Tensor& x, const Pass& pass, const Source& source);
+  // The same with a cache that holds the source: remember() puts it there, and forward_cached()
+  // adds what the method keeps of the rows x.
+  void remember(const Source& source, LayerCache& cache);
+  torch::Tensor forward_cached(const torch::Tensor& x, const Pass& pass, const SequenceMask& source,
+                               LayerCache& cache);
 
   Method& method() { return *method_; }
 
  private:
   torch::Tensor head_norm(const torch::Tensor& rows, const torch::Tensor& gain) const;
+  RowInfo cross_queries(const torch::Tensor& x, const Pass& pass, const SequenceMask& source,
+                        int64_t source_rows) const;
+  LayerInputs cross_inputs(const RowInfo& queries, const Source& source) const;
   torch::Tensor attend(const LayerInputs& inputs, const Pass& pass, const Rows& keys);
   torch::Tensor attend_cached(const LayerInputs& inputs, const Pass& pass, LayerCache& cache);
   const torch::Tensor& counts(const Rows& rows) const {

@@ -1,35 +1,47 @@
 #include "tempera/nn/block.h"
 
+#include "tempera/base/error.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::nn {
 
-Block::Block(const ModelConfig& config, std::shared_ptr<Method> method)
+Block::Block(const ModelConfig& config, std::shared_ptr<Method> method,
+             std::shared_ptr<Method> cross)
     : placement_(config.norm_placement),
       parallel_(config.parallel_residual),
       scale_(config.residual_scale),
       dropout_(config.dropout_residual),
       layer_(method->shape().layer) {
-  const auto norm = [&] {
-    return std::make_shared<Norm>(config.norm, config.width, config.norm_eps);
-  };
-  const AttentionOptions options{.width = config.width,
-                                 .bias = config.attention_bias,
-                                 .qk_norm = config.qk_norm,
-                                 .norm_eps = config.norm_eps,
-                                 .dropout = config.dropout_attention,
-                                 .window = config.attention_window(layer_),
-                                 .scale = config.attention_scale,
-                                 .cap = config.attention_cap,
-                                 .lora = config.lora};
-  attention_norm_ = register_module("attention_norm", norm());
+  AttentionOptions options{.width = config.width,
+                           .bias = config.attention_bias,
+                           .qk_norm = config.qk_norm,
+                           .norm_eps = config.norm_eps,
+                           .dropout = config.dropout_attention,
+                           .window = config.attention_window(layer_),
+                           .scale = config.attention_scale,
+                           .cap = config.attention_cap,
+                           .lora = config.lora};
+  attention_part_ = make_part(config, "attention");
   attention_ =
       register_module("attention", std::make_shared<Attention>(options, std::move(method)));
-  mlp_norm_ = register_module("mlp_norm", norm());
+  if (cross) {
+    options.window = {};  // the positions of two sequences have no distance
+    cross_part_ = make_part(config, "cross");
+    cross_attention_ =
+        register_module("cross_attention", std::make_shared<Attention>(options, std::move(cross)));
+  }
+  mlp_part_ = make_part(config, "mlp");
   mlp_ = register_module("mlp", std::make_shared<Mlp>(config));
-  if (placement_ != NormPlacement::kBoth) return;
-  attention_output_norm_ = register_module("attention_output_norm", norm());
-  mlp_output_norm_ = register_module("mlp_output_norm", norm());
+}
+
+Block::Part Block::make_part(const ModelConfig& config, const std::string& name) {
+  const auto norm = [&](const char* end) {
+    return register_module(name + end,
+                           std::make_shared<Norm>(config.norm, config.width, config.norm_eps));
+  };
+  Part part{norm("_norm"), nullptr};
+  if (placement_ == NormPlacement::kBoth) part.output_norm = norm("_output_norm");
+  return part;
 }
 
 torch::Tensor Block::dropped(const torch::Tensor& x, const Pass& pass, DropoutSite site) const {
@@ -38,34 +50,41 @@ torch::Tensor Block::dropped(const torch::Tensor& x, const Pass& pass, DropoutSi
              : x;
 }
 
-torch::Tensor Block::forward(const torch::Tensor& x, const Pass& pass, LayerCache* cache) {
-  const auto scaled = [&](const torch::Tensor& rows) { return scale_ == 1 ? rows : rows * scale_; };
-  const auto attend = [&](const torch::Tensor& rows) {
-    return dropped(attention_->forward(rows, pass, cache), pass, DropoutSite::kAttentionOutput);
-  };
+torch::Tensor Block::add(const torch::Tensor& x, const Part& part,
+                         const std::function<torch::Tensor(const torch::Tensor&)>& f) const {
+  switch (placement_) {
+    case NormPlacement::kPre:
+      return x + scaled(f(part.norm->forward(x)));
+    case NormPlacement::kPost:
+      return part.norm->forward(x + scaled(f(x)));
+    case NormPlacement::kOutput:
+      return x + scaled(part.norm->forward(f(x)));
+    case NormPlacement::kBoth:
+      return x + scaled(part.output_norm->forward(f(part.norm->forward(x))));
+  }
+  TORCH_INTERNAL_ASSERT(false, "a placement without a case");
+}
+
+torch::Tensor Block::cross(const torch::Tensor& x, const Pass& pass, const BlockCache* cache) {
+  if (cache) return cross_attention_->forward_cached(x, pass, cache->source, *cache->cross);
+  TEMPERA_CHECK(pass.source, "a block with a cross-attention needs a source");
+  return cross_attention_->forward(x, pass, *pass.source);
+}
+
+torch::Tensor Block::forward(const torch::Tensor& x, const Pass& pass, const BlockCache* cache) {
+  auto middle = add(x, attention_part_, [&](const torch::Tensor& rows) {
+    return dropped(attention_->forward(rows, pass, cache ? cache->self : nullptr), pass,
+                   DropoutSite::kAttentionOutput);
+  });
+  if (cross_attention_)
+    middle = add(middle, cross_part_, [&](const torch::Tensor& rows) {
+      return dropped(cross(rows, pass, cache), pass, DropoutSite::kCrossOutput);
+    });
   const auto feed = [&](const torch::Tensor& rows) {
     return dropped(mlp_->forward(rows), pass, DropoutSite::kMlpOutput);
   };
-  switch (placement_) {
-    case NormPlacement::kPre: {
-      const auto middle = x + scaled(attend(attention_norm_->forward(x)));
-      return middle + scaled(feed(mlp_norm_->forward(parallel_ ? x : middle)));
-    }
-    case NormPlacement::kPost: {
-      const auto middle = attention_norm_->forward(x + scaled(attend(x)));
-      return mlp_norm_->forward(middle + scaled(feed(middle)));
-    }
-    case NormPlacement::kOutput: {
-      const auto middle = x + scaled(attention_norm_->forward(attend(x)));
-      return middle + scaled(mlp_norm_->forward(feed(middle)));
-    }
-    case NormPlacement::kBoth: {
-      const auto added = attention_output_norm_->forward(attend(attention_norm_->forward(x)));
-      const auto middle = x + scaled(added);
-      return middle + scaled(mlp_output_norm_->forward(feed(mlp_norm_->forward(middle))));
-    }
-  }
-  TORCH_INTERNAL_ASSERT(false, "a placement without a case");
+  if (parallel_) return middle + scaled(feed(mlp_part_.norm->forward(x)));
+  return add(middle, mlp_part_, feed);
 }
 
 }  // namespace tempera::nn

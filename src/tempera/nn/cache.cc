@@ -67,8 +67,14 @@ void ModelCache::append_tokens(const torch::Tensor& tokens) {
   length_ += tokens.size(1);
 }
 
+void ModelCache::set_source(std::vector<LayerCache> layers, SequenceMask mask) {
+  source_layers_ = std::move(layers);
+  source_mask_ = std::move(mask);
+}
+
 void ModelCache::truncate(int64_t length) {
   for (auto& layer : layers_) layer.truncate(length);
+  for (auto& layer : source_layers_) layer.truncate_state(length);
   length_ = length;
 }
 
@@ -81,6 +87,9 @@ ModelCache ModelCache::fork() const {
 ModelCache ModelCache::select(const std::vector<int64_t>& sequences) const {
   ModelCache copy = *this;
   for (auto& layer : copy.layers_) layer = layer.select(sequences);
+  for (auto& layer : copy.source_layers_) layer = layer.select(sequences);
+  copy.source_mask_.start = pick(source_mask_.start, sequences);
+  copy.source_mask_.end = pick(source_mask_.end, sequences);
   copy.tokens_ = pick(tokens_, sequences);
   copy.start_ = pick(start_, sequences);
   return copy;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tempera/temperature/method.h"
+#include "tempera/temperature/rows.h"
 #include "tempera/temperature/state.h"
 
 namespace tempera::nn {
@@ -30,6 +31,10 @@ class LayerCache {
   void append(const torch::Tensor& k, const torch::Tensor& v, const RowScales& scales,
               const torch::Tensor& n);
   void truncate(int64_t length);
+  // Of a cross-attention, whose keys and values stay as they are: the state alone follows the rows
+  // that read them.
+  void append_state(const RowScales& scales) { state_.append(scales.state); }
+  void truncate_state(int64_t length) { state_.truncate(length); }
   // An independent copy of the named sequences, in that order.
   LayerCache select(const std::vector<int64_t>& sequences) const;
 
@@ -56,6 +61,11 @@ class ModelCache {
   // (B, length())
   torch::Tensor tokens() const { return tokens_.narrow(1, 0, length_); }
   LayerCache& layer(int64_t index) { return layers_[static_cast<size_t>(index)]; }
+  // Of a model that reads a source: its keys and values in every layer, and which of them count.
+  void set_source(std::vector<LayerCache> layers, SequenceMask mask);
+  bool has_source() const { return !source_layers_.empty(); }
+  LayerCache& source_layer(int64_t index) { return source_layers_[static_cast<size_t>(index)]; }
+  const SequenceMask& source_mask() const { return source_mask_; }
 
   // The rows (B, rows) of a pass that has gone through all layers.
   void append_tokens(const torch::Tensor& tokens);
@@ -68,7 +78,8 @@ class ModelCache {
   ModelCache select(const std::vector<int64_t>& sequences) const;
 
  private:
-  std::vector<LayerCache> layers_;
+  std::vector<LayerCache> layers_, source_layers_;
+  SequenceMask source_mask_;
   torch::Tensor tokens_;  // (B, capacity) int64
   torch::Tensor start_;
   int64_t length_ = 0;

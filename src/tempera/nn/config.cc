@@ -12,9 +12,17 @@ using config::EnumChoices;
 using config::range;
 
 void declare_shape(ModelConfig& c, config::Options& options) {
+  options.option("kind", c.kind,
+                 EnumChoices<ModelKind>{{{"decoder", ModelKind::kDecoder},
+                                         {"encoder", ModelKind::kEncoder},
+                                         {"encoder-decoder", ModelKind::kEncoderDecoder}}},
+                 "rows see those before them, or all; or a decoder reads what an encoder read",
+                 {.alias = "kind"});
   options.option("vocabulary", c.vocabulary, range(0, 1e9), "token ids; 0: as the data has");
   options.option("outputs", c.outputs, range(0, 1e9), "classes predicted; 0: the vocabulary");
   options.option("layers", c.layers, range(1, 10000), "blocks", {.alias = "layers"});
+  options.option("decoder-layers", c.decoder_layers, range(0, 10000),
+                 "encoder-decoder: blocks of the decoder; 0: as many as layers");
   options.option("width", c.width, range(1, 1e6), "width of the hidden states", {.alias = "width"});
   options.option("heads", c.heads, range(1, 10000), "query heads of a layer", {.alias = "heads"});
   options.option("kv-heads", c.kv_heads, range(0, 10000), "key-value heads; 0: as many as heads",
@@ -28,6 +36,20 @@ void declare_shape(ModelConfig& c, config::Options& options) {
   options.option("window-layers", c.window_layers, "layers that have the window: all, 4-, 0-3,6");
   options.option("token-shift", c.token_shift, "add the token before by a learned vector");
   options.option("tied-embeddings", c.tied_embeddings, "the output matrix is the token table");
+  options.option("token-types", c.token_types, range(0, 1e6),
+                 "encoder: kinds of tokens that have an embedding; 0: none");
+}
+
+void declare_head(ModelConfig& c, config::Options& options) {
+  options.option("head", c.head,
+                 EnumChoices<HeadKind>{{{"tokens", HeadKind::kTokens},
+                                        {"sequence", HeadKind::kSequence},
+                                        {"none", HeadKind::kNone}}},
+                 "encoder: what is scored, every token, the sequence (classes) or nothing");
+  options.option("head-transform", c.head_transform,
+                 "encoder: a matrix, the activation and a norm before the output, and a bias");
+  options.option("pooler", c.pooler,
+                 "encoder: a sequence's row is tanh of a matrix times its first row, not the mean");
 }
 
 void declare_parts(ModelConfig& c, config::Options& options) {
@@ -43,6 +65,7 @@ void declare_parts(ModelConfig& c, config::Options& options) {
       "norm before each part, after its residual sum, of what it adds, or before it and of that");
   options.option("parallel-residual", c.parallel_residual,
                  "attention and MLP read the same rows, and both add to them");
+  options.option("embedding-norm", c.embedding_norm, "norm of the embeddings");
   options.option("norm-eps", c.norm_eps, config::above_to(0, 1), "added to the variance");
   options.option("qk-norm", c.qk_norm,
                  EnumChoices<QkNorm>{{{"none", QkNorm::kNone},
@@ -64,7 +87,8 @@ void declare_parts(ModelConfig& c, config::Options& options) {
                  EnumChoices<Activation>{{{"swiglu", Activation::kSwiglu},
                                           {"geglu-tanh", Activation::kGegluTanh},
                                           {"gelu", Activation::kGelu},
-                                          {"gelu-tanh", Activation::kGeluTanh}}},
+                                          {"gelu-tanh", Activation::kGeluTanh},
+                                          {"relu", Activation::kRelu}}},
                  "activation of the MLP");
   options.option("attention-bias", c.attention_bias,
                  EnumChoices<AttentionBias>{{{"none", AttentionBias::kNone},
@@ -101,6 +125,7 @@ struct ModelGroup {
   ModelConfig& config;
   void declare(config::Options& options) {
     declare_shape(config, options);
+    declare_head(config, options);
     declare_parts(config, options);
     declare_scales(config, options);
   }
@@ -108,10 +133,13 @@ struct ModelGroup {
 
 struct TemperatureGroup {
   TemperatureConfig& config;
+  const char* name;
   void declare(config::Options& options) {
     options.option("method", config.method,
-                   "temperature of the attention, or a product: head,value",
-                   {.alias = "temperature"});
+                   config.method == kSameMethod
+                       ? "of the cross-attention; same: as the self-attention has"
+                       : "temperature of the attention, or a product: head,value",
+                   {.alias = name});
     options.option("layers", config.layers, "layers that have it: all, 4-, 0-3,6");
   }
 };
@@ -158,14 +186,15 @@ void RopeConfig::declare(config::Options& options) {
                  "yarn: of cosines and sines; 0: 0.1 ln(factor) + 1");
 }
 
-void TemperatureConfig::declare(config::Options& declared, Origin origin) {
-  TemperatureGroup group{*this};
-  declared.group("temperature", group);
-  const auto chosen = split_methods(method);
-  declared.declared("temperature", method_declarations(method, origin), options);
+void TemperatureConfig::declare(config::Options& declared, Origin origin, const char* name) {
+  TemperatureGroup group{*this, name};
+  declared.group(name, group);
+  const bool same = method == kSameMethod;
+  const auto chosen = same ? std::vector<std::string>{} : split_methods(method);
+  if (!same) declared.declared(name, method_declarations(method, origin), options);
   for (const auto& entry : method_registry()) {
     if (std::ranges::count(chosen, entry.name) > 0) continue;
-    declared.elsewhere("temperature", entry.options, "only with --temperature " + entry.name);
+    declared.elsewhere(name, entry.options, concat("only with --", name, " ", entry.name));
   }
 }
 
@@ -177,10 +206,16 @@ void ModelConfig::declare_model(config::Options& options) {
 void ModelConfig::declare(config::Options& options) {
   declare_model(options);
   temperature.declare(options);
+  constexpr const char* kCross = "cross-temperature";
+  if (kind == ModelKind::kEncoderDecoder)
+    cross_temperature.declare(options, Origin::kScratch, kCross);
+  else
+    options.elsewhere(kCross, {{.name = "method", .value = std::string(kSameMethod)}},
+                      "only with --kind encoder-decoder");
 }
 
-LayerShape ModelConfig::layer_shape(int64_t layer) const {
-  return {.layers = layers,
+LayerShape ModelConfig::layer_shape(int64_t layer, AttentionKind attention) const {
+  return {.layers = layer_count(attention),
           .layer = layer,
           .d_model = width,
           .q_heads = heads,
@@ -189,13 +224,35 @@ LayerShape ModelConfig::layer_shape(int64_t layer) const {
           .v_size = size_of_head(),
           .vocabulary = vocabulary,
           .trained_length = context,
-          .kind = AttentionKind::kCausal};
+          .kind = attention};
 }
 
-std::vector<MethodSpec> ModelConfig::method_of_layer(int64_t layer) const {
-  if (!parse_layers(temperature.layers, layers)[static_cast<size_t>(layer)])
+std::vector<MethodSpec> ModelConfig::method_of_layer(int64_t layer, AttentionKind attention) const {
+  const bool own = attention == AttentionKind::kCross && cross_temperature.method != kSameMethod;
+  const TemperatureConfig& chosen = own ? cross_temperature : temperature;
+  if (!parse_layers(chosen.layers, layer_count(attention))[static_cast<size_t>(layer)])
     return {{"softmax", {}}};
-  return method_specs(temperature.method, temperature.options, Origin::kScratch);
+  return method_specs(chosen.method, chosen.options, Origin::kScratch);
+}
+
+void ModelConfig::validate_kind() const {
+  const bool encodes = kind == ModelKind::kEncoder;
+  require(encodes || (head == HeadKind::kTokens && !head_transform && !pooler && token_types == 0),
+          "model.head, head-transform, pooler and token-types: only with model.kind = encoder");
+  require(kind == ModelKind::kEncoderDecoder || decoder_layers == 0,
+          "model.decoder-layers: ", decoder_layers,
+          " given; only with model.kind = encoder-decoder, others have model.layers");
+  require(!head_transform || head == HeadKind::kTokens,
+          "model.head-transform: only with model.head = tokens");
+  require(!head_transform || !is_gated(activation),
+          "model.head-transform: needs an activation that is not gated, such as gelu");
+  require(kind != ModelKind::kEncoderDecoder || !parallel_residual,
+          "model.parallel-residual: not with model.kind = encoder-decoder");
+  require(kind != ModelKind::kEncoderDecoder || !token_shift,
+          "model.token-shift: not with model.kind = encoder-decoder");
+  for (const auto attention :
+       {AttentionKind::kCausal, AttentionKind::kEncoder, AttentionKind::kCross})
+    if (layer_count(attention) > 0) method_of_layer(0, attention);
 }
 
 void ModelConfig::validate() const {
@@ -214,9 +271,10 @@ void ModelConfig::validate() const {
   require(position != PositionKind::kRope || rotary_size() >= 2,
           "model.rope.fraction: ", rope.fraction, " of ", size,
           " columns is less than the 2 that rotate together");
-  require(!tied_embeddings || output_count() == vocabulary,
-          "model.tied-embeddings: ", output_count(), " outputs given and a vocabulary of ",
-          vocabulary, "; a tied matrix needs both the same: set model.tied-embeddings = false");
+  const bool tied = tied_embeddings && head == HeadKind::kTokens;
+  require(!tied || output_count() == vocabulary, "model.tied-embeddings: ", output_count(),
+          " outputs given and a vocabulary of ", vocabulary,
+          "; a tied matrix needs both the same: set model.tied-embeddings = false");
   require(!parallel_residual || norm_placement == NormPlacement::kPre,
           "model.parallel-residual: only with model.norm-placement = pre");
   require(rope.original_context > 0 ||
@@ -226,11 +284,10 @@ void ModelConfig::validate() const {
   require(rope.scaling != RopeScaling::kLlama3 || rope.low_factor < rope.high_factor,
           "model.rope.low-factor: ", rope.low_factor, " given, a number below high-factor (",
           rope.high_factor, ") expected");
-  parse_layers(window_layers, layers);
+  parse_layers(window_layers, std::max(layers, decoder_layers));
   for (const double p : {dropout_embedding, dropout_residual, dropout_attention})
     require(p >= 0 && p < 1, "model.dropout: ", p, " given, a share from 0 to below 1 expected");
-  parse_layers(temperature.layers, layers);
-  method_specs(temperature.method, temperature.options, Origin::kScratch);
+  validate_kind();
 }
 
 ModelConfig phonebook_model() {

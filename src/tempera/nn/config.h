@@ -11,6 +11,9 @@
 
 namespace tempera::nn {
 
+enum class ModelKind { kDecoder, kEncoder, kEncoderDecoder };
+// What an encoder scores.
+enum class HeadKind { kTokens, kSequence, kNone };
 enum class NormKind { kLayer, kRms };
 enum class NormPlacement {
   kPre,     // x + f(norm(x))
@@ -27,7 +30,7 @@ enum class QkNorm {
 enum class AttentionBias { kNone, kInputs, kAll };
 enum class PositionKind { kRope, kLearned, kSinusoidal, kT5, kNone };
 enum class RopeScaling { kNone, kLinear, kDynamic, kYarn, kLlama3 };
-enum class Activation { kSwiglu, kGegluTanh, kGelu, kGeluTanh };
+enum class Activation { kSwiglu, kGegluTanh, kGelu, kGeluTanh, kRelu };
 enum class InitKind { kNormal, kFanIn };
 
 // Which temperature, with which options, in which layers.
@@ -37,9 +40,13 @@ struct TemperatureConfig {
   MethodOptions options = {};      // what is not given has the method's default
 
   bool operator==(const TemperatureConfig&) const = default;
-  // The group `temperature`; the options of the method are its members.
-  void declare(config::Options& options, Origin origin = Origin::kScratch);
+  // The group, `temperature` or another; the options of the method are its members.
+  void declare(config::Options& options, Origin origin = Origin::kScratch,
+               const char* group = "temperature");
 };
+
+// As a method's name: of the cross-attention, what the self-attention has.
+inline constexpr std::string_view kSameMethod = "same";
 
 inline bool is_gated(Activation activation) {
   return activation == Activation::kSwiglu || activation == Activation::kGegluTanh;
@@ -75,9 +82,11 @@ struct LoraConfig {
 
 // The shape of a model. Zeros stand for what follows from the rest; the functions below say what.
 struct ModelConfig {
+  ModelKind kind = ModelKind::kDecoder;
   int64_t vocabulary = 0;
   int64_t outputs = 0;
-  int64_t layers = 6;
+  int64_t layers = 6;          // of an encoder-decoder: of its encoder
+  int64_t decoder_layers = 0;  // encoder-decoder
   int64_t width = 384;
   int64_t heads = 6;
   int64_t kv_heads = 0;
@@ -98,6 +107,12 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool tied_embeddings = true;
   bool token_shift = false;
+  int64_t token_types = 0;      // encoder: kinds of tokens, each with an embedding
+  bool embedding_norm = false;  // of the embeddings, before the first block
+  HeadKind head = HeadKind::kTokens;
+  bool head_transform =
+      false;            // encoder: matrix, activation and norm before the output, and a bias
+  bool pooler = false;  // encoder: tanh of a matrix times the first row
   double embedding_scale = 1;
   double residual_scale = 1;
   double logit_scale = 1;
@@ -111,9 +126,10 @@ struct ModelConfig {
   double init_std = 0.02;
   LoraConfig lora = {};
   TemperatureConfig temperature = {};
+  TemperatureConfig cross_temperature = {.method = std::string(kSameMethod)};
 
   bool operator==(const ModelConfig&) const = default;
-  // The groups `model` and `temperature`.
+  // The groups `model`, `temperature` and `cross-temperature`.
   void declare(config::Options& options);
   // The group `model` alone.
   void declare_model(config::Options& options);
@@ -122,7 +138,7 @@ struct ModelConfig {
 
   int64_t output_count() const { return outputs > 0 ? outputs : vocabulary; }
   int64_t kv_head_count() const { return kv_heads > 0 ? kv_heads : heads; }
-  int64_t size_of_head() const { return head_size > 0 ? head_size : width / heads; }
+  int64_t size_of_head() const { return head_size > 0 || heads <= 0 ? head_size : width / heads; }
   int64_t size_of_mlp() const;
   // Columns of a head that rotate.
   int64_t rotary_size() const;
@@ -130,9 +146,15 @@ struct ModelConfig {
   int64_t max_length() const { return position == PositionKind::kLearned ? context : 0; }
   // The window of one layer; unset: it has none.
   std::optional<int64_t> attention_window(int64_t layer) const;
-  LayerShape layer_shape(int64_t layer) const;
+  // The layers that have an attention of this kind.
+  int64_t layer_count(AttentionKind attention) const;
+  LayerShape layer_shape(int64_t layer, AttentionKind attention = AttentionKind::kCausal) const;
   // The temperature of one layer; softmax where it has none.
-  std::vector<MethodSpec> method_of_layer(int64_t layer) const;
+  std::vector<MethodSpec> method_of_layer(int64_t layer,
+                                          AttentionKind attention = AttentionKind::kCausal) const;
+
+ private:
+  void validate_kind() const;
 };
 
 // The model of the built-in phone-book task: one block without positions that sees the token before

@@ -12,7 +12,8 @@ uint64_t mix_seed(uint64_t seed, uint64_t counter) {
 }
 
 uint64_t dropout_seed(uint64_t pass_seed, int64_t layer, DropoutSite site) {
-  return mix_seed(pass_seed, static_cast<uint64_t>(layer) * 4 + static_cast<uint64_t>(site));
+  constexpr uint64_t kSites = 8;  // at least as many as there are
+  return mix_seed(pass_seed, static_cast<uint64_t>(layer) * kSites + static_cast<uint64_t>(site));
 }
 
 torch::Generator seeded_generator(uint64_t seed, const torch::Device& device) {

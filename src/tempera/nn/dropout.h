@@ -13,7 +13,14 @@ uint64_t mix_seed(uint64_t seed, uint64_t counter);
 torch::Generator seeded_generator(uint64_t seed, const torch::Device& device);
 
 // Where dropout acts in a pass; each site of each layer has random numbers of its own.
-enum class DropoutSite { kEmbedding, kAttention, kAttentionOutput, kMlpOutput };
+enum class DropoutSite {
+  kEmbedding,
+  kAttention,
+  kAttentionOutput,
+  kMlpOutput,
+  kCrossAttention,
+  kCrossOutput
+};
 
 uint64_t dropout_seed(uint64_t pass_seed, int64_t layer, DropoutSite site);
 

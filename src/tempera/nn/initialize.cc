@@ -51,9 +51,10 @@ class Initializer {
 
   void fill_fan_in(const NamedParameter& parameter) const {
     const std::string& name = parameter.name;
-    if (name == "shift") {
+    if (name == "shift" || name.ends_with(".shift")) {
       draw_normal(parameter, 1);
-    } else if (parameter.kind == ParameterKind::kMatrix || name == "head.weight") {
+    } else if (parameter.kind == ParameterKind::kMatrix || name == "head.weight" ||
+               name == "classifier.weight") {
       draw_uniform(parameter, parameter.tensor.size(1));
     } else if (parameter.kind == ParameterKind::kEmbedding) {
       draw_normal(parameter, 1 / std::sqrt(static_cast<double>(config_.width)));

@@ -38,6 +38,24 @@ torch::Tensor Norm::forward(const torch::Tensor& x) const {
       .to(x.scalar_type());
 }
 
+torch::Tensor activate(Activation activation, const torch::Tensor& rows) {
+  switch (activation) {
+    case Activation::kSwiglu:
+      return ops::swiglu(rows);
+    case Activation::kGegluTanh: {
+      const auto halves = rows.chunk(2, -1);
+      return torch::gelu(halves[0], "tanh") * halves[1];
+    }
+    case Activation::kGelu:
+      return torch::gelu(rows);
+    case Activation::kGeluTanh:
+      return torch::gelu(rows, "tanh");
+    case Activation::kRelu:
+      return torch::relu(rows);
+  }
+  TORCH_INTERNAL_ASSERT(false, "an activation without a case");
+}
+
 Mlp::Mlp(const ModelConfig& config) : activation_(config.activation) {
   const int64_t size = config.size_of_mlp();
   const int64_t columns = is_gated(activation_) ? 2 * size : size;
@@ -48,20 +66,7 @@ Mlp::Mlp(const ModelConfig& config) : activation_(config.activation) {
 }
 
 torch::Tensor Mlp::forward(const torch::Tensor& x) const {
-  const auto hidden = in_->forward(x);
-  switch (activation_) {
-    case Activation::kSwiglu:
-      return out_->forward(ops::swiglu(hidden));
-    case Activation::kGegluTanh: {
-      const auto halves = hidden.chunk(2, -1);
-      return out_->forward(torch::gelu(halves[0], "tanh") * halves[1]);
-    }
-    case Activation::kGelu:
-      return out_->forward(torch::gelu(hidden));
-    case Activation::kGeluTanh:
-      return out_->forward(torch::gelu(hidden, "tanh"));
-  }
-  TORCH_INTERNAL_ASSERT(false, "an activation without a case");
+  return out_->forward(activate(activation_, in_->forward(x)));
 }
 
 }  // namespace tempera::nn

@@ -16,6 +16,7 @@ class Linear final : public torch::nn::Module {
   Linear(int64_t inputs, int64_t outputs, bool bias, const LoraConfig& lora = {});
   torch::Tensor forward(const torch::Tensor& x) const;
   const torch::Tensor& weight() const { return weight_; }
+  const torch::Tensor& bias() const { return bias_; }  // undefined: none
 
  private:
   torch::Tensor weight_;  // (outputs, inputs)
@@ -44,6 +45,9 @@ class Norm final : public torch::nn::Module {
   double eps_;
   torch::Tensor weight_, bias_;
 };
+
+// Of rows (..., columns); a gated one takes twice the columns, gate and up, that it gives.
+torch::Tensor activate(Activation activation, const torch::Tensor& rows);
 
 class Mlp final : public torch::nn::Module {
  public:

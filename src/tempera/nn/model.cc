@@ -7,6 +7,8 @@
 #include "tempera/base/error.h"
 #include "tempera/base/suggest.h"
 #include "tempera/nn/decoder.h"
+#include "tempera/nn/encoder.h"
+#include "tempera/nn/encoder_decoder.h"
 #include "tempera/ops/fused.h"
 #include "tempera/ops/linear.h"
 #include "tempera/ops/torch.h"
@@ -17,13 +19,27 @@ namespace {
 // Rows whose logits are held at once when every row's loss is wanted.
 constexpr int64_t kLossRows = 1024;
 
+// The name without the half of the model that it is in.
+std::string_view part_name(std::string_view name) {
+  for (const std::string_view half : {"encoder.", "decoder."})
+    if (name.starts_with(half)) return name.substr(half.size());
+  return name;
+}
+
 ParameterKind kind_of(const std::string& name, const torch::Tensor& tensor) {
+  constexpr std::string_view kTables[] = {"embedding.weight", "positions.weight",
+                                          "token_types.weight", "head.weight", "classifier.weight"};
+  const auto part = part_name(name);
   if (is_temperature(name)) return ParameterKind::kTemperature;
   if (is_adapter(name)) return ParameterKind::kAdapter;
-  if (tensor.dim() < 2 || name == "relative_bias.weight") return ParameterKind::kVector;
-  if (name == "embedding.weight" || name == "positions.weight" || name == "head.weight")
-    return ParameterKind::kEmbedding;
-  return ParameterKind::kMatrix;
+  if (tensor.dim() < 2 || part == "relative_bias.weight") return ParameterKind::kVector;
+  return std::ranges::count(kTables, part) > 0 ? ParameterKind::kEmbedding : ParameterKind::kMatrix;
+}
+
+std::string kind_text(ModelKind kind) {
+  return kind == ModelKind::kEncoder          ? "an encoder"
+         : kind == ModelKind::kEncoderDecoder ? "an encoder-decoder"
+                                              : "a decoder";
 }
 
 }  // namespace
@@ -34,8 +50,8 @@ bool is_temperature(const std::string& name) {
 
 bool is_adapter(const std::string& name) { return name.find(".lora_") != std::string::npos; }
 
-torch::Tensor Model::project(const torch::Tensor& hidden) const {
-  auto scores = ops::linear(hidden, output_weight());
+torch::Tensor Model::project(const torch::Tensor& rows) const {
+  auto scores = ops::linear(head_rows(rows), output_weight(), output_bias());
   if (config_.logit_scale != 1) scores = scores * config_.logit_scale;
   if (config_.logit_cap > 0) scores = (scores / config_.logit_cap).tanh() * config_.logit_cap;
   return scores;
@@ -43,8 +59,10 @@ torch::Tensor Model::project(const torch::Tensor& hidden) const {
 
 torch::Tensor Model::loss(const Batch& batch, double label_smoothing) {
   TEMPERA_CHECK(batch.targets.defined(), "a loss needs targets, and the batch has none");
-  auto rows = hidden(batch).flatten(0, 1);
+  auto rows = scored_rows(batch).flatten(0, -2);
   auto targets = batch.targets.flatten();
+  TEMPERA_CHECK(targets.size(0) == rows.size(0), "targets of the shape ", batch.targets.sizes(),
+                " given, and the model scores ", rows.size(0), " rows");
   if (rows.is_cpu()) {
     // Tasks that ask a few questions of a long row need few rows of logits.
     const auto scored = targets.ge(0).nonzero().squeeze(1);
@@ -53,13 +71,14 @@ torch::Tensor Model::loss(const Batch& batch, double label_smoothing) {
       targets = targets.index_select(0, scored);
     }
   }
-  if (config_.logit_cap > 0) {
+  if (config_.logit_cap > 0 || output_bias().defined()) {
     const auto options =
         torch::nn::functional::CrossEntropyFuncOptions().ignore_index(-100).label_smoothing(
             label_smoothing);
     return torch::nn::functional::cross_entropy(project(rows).to(torch::kFloat32), targets,
                                                 options);
   }
+  rows = head_rows(rows);
   if (config_.logit_scale != 1) rows = rows * config_.logit_scale;
   return ops::linear_cross_entropy(rows, output_weight().to(rows.scalar_type()), targets,
                                    label_smoothing);
@@ -68,7 +87,7 @@ torch::Tensor Model::loss(const Batch& batch, double label_smoothing) {
 torch::Tensor Model::token_losses(const Batch& batch) {
   TEMPERA_CHECK(batch.targets.defined(), "a loss needs targets, and the batch has none");
   const torch::NoGradGuard no_grad;
-  const auto rows = hidden(batch).flatten(0, 1).split(kLossRows);
+  const auto rows = scored_rows(batch).flatten(0, -2).split(kLossRows);
   const auto targets = batch.targets.flatten().split(kLossRows);
   const auto options =
       torch::nn::functional::CrossEntropyFuncOptions().ignore_index(-100).reduction(torch::kNone);
@@ -77,6 +96,41 @@ torch::Tensor Model::token_losses(const Batch& batch) {
     losses.push_back(torch::nn::functional::cross_entropy(project(rows[i]).to(torch::kFloat32),
                                                           targets[i], options));
   return torch::cat(losses).view_as(batch.targets);
+}
+
+PassOptions Model::pass_options(const Batch& batch, const LayerObserver& observer) const {
+  PassOptions options{.type = compute_type_, .recompute = recompute_, .observer = observer};
+  if (is_training()) options.dropout_seed = batch.dropout_seed;
+  return options;
+}
+
+PassOptions Model::inspecting(const torch::Tensor& rows, const torch::Tensor& keys) const {
+  TEMPERA_CHECK(rows.dim() == 2 && rows.sizes() == keys.sizes(),
+                "rows and keys to inspect must both have the shape (sequences, pairs)");
+  return {.type = compute_type_,
+          .inspection = std::make_shared<Inspection>(Inspection{rows, keys, {}})};
+}
+
+void Model::check_inference() const {
+  TEMPERA_CHECK(!is_training(), "a cache is for inference: call eval() on the model first");
+}
+
+ModelCache Model::make_cache(int64_t /*batch*/, int64_t /*capacity*/,
+                             const torch::Tensor& /*start*/) {
+  throw Error(concat("the model is ", kind_text(config_.kind),
+                     config_.kind == ModelKind::kEncoderDecoder
+                         ? ", whose cache begins with a source: read_source() makes it"
+                         : ", which reads whole sequences: it has no cache"));
+}
+
+ModelCache Model::read_source(const Batch& /*batch*/, int64_t /*capacity*/) {
+  throw Error(
+      concat("the model is ", kind_text(config_.kind), ": only an encoder-decoder reads a source"));
+}
+
+torch::Tensor Model::extend(const torch::Tensor& /*tokens*/, ModelCache& /*cache*/) {
+  throw Error(concat("the model is ", kind_text(config_.kind),
+                     ", which reads whole sequences: nothing can be added to one"));
 }
 
 void Model::set_context(int64_t context, double rope_base) {
@@ -131,9 +185,22 @@ void Model::load_state(const StateMap& given) {
   for (const auto& [name, tensor] : own) tensor.copy_(given.at(name));
 }
 
+void require_decoder(const Model& model, std::string_view job) {
+  TEMPERA_CHECK(model.config().kind == ModelKind::kDecoder, "the model is ",
+                kind_text(model.config().kind), "; ", job, " needs a decoder");
+}
+
 std::shared_ptr<Model> make_empty_model(const ModelConfig& config) {
   config.validate();
-  return std::make_shared<Decoder>(config);
+  switch (config.kind) {
+    case ModelKind::kDecoder:
+      return std::make_shared<Decoder>(config);
+    case ModelKind::kEncoder:
+      return std::make_shared<Encoder>(config);
+    case ModelKind::kEncoderDecoder:
+      return std::make_shared<EncoderDecoder>(config);
+  }
+  TORCH_INTERNAL_ASSERT(false, "a kind without a case");
 }
 
 std::shared_ptr<Model> make_model(const ModelConfig& config, uint64_t seed) {

@@ -6,7 +6,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tempera/nn/attention.h"
@@ -18,10 +20,16 @@ namespace tempera::nn {
 // What is undefined is absent.
 struct Batch {
   torch::Tensor tokens;              // (B, T) int64
-  torch::Tensor targets;             // (B, T) int64: what row t predicts; -100: nothing
+  torch::Tensor targets;             // (B, T) int64: what row t predicts; -100: nothing. Of a head
+                                     // that scores sequences: (B), their classes
   torch::Tensor documents;           // (B, n) lengths that sum to T, 0 where there are fewer
   torch::Tensor key_start, key_end;  // (B): rows outside [start, end) are padding
   uint64_t dropout_seed = 0;         // used in training; give every pass another
+  torch::Tensor types;               // (B, T) int64: of an encoder with token types; undefined: 0
+  // The sequences that an encoder-decoder reads, as those above; they may have another length.
+  torch::Tensor source;  // (B, S) int64
+  torch::Tensor source_documents;
+  torch::Tensor source_start, source_end;
 };
 
 enum class ParameterKind {
@@ -57,6 +65,15 @@ using StateMap = std::map<std::string, torch::Tensor>;
 // Called with the hidden states before the first layer (layer -1) and after each.
 using LayerObserver = std::function<void(int64_t layer, const torch::Tensor& output)>;
 
+// How a pass is computed.
+struct PassOptions {
+  torch::ScalarType type = torch::kFloat32;
+  bool recompute = false;
+  std::optional<uint64_t> dropout_seed = {};
+  LayerObserver observer = {};
+  std::shared_ptr<Inspection> inspection = {};
+};
+
 // A model of token sequences. Dropout acts in training mode (train()); inference wants eval() and
 // no_grad.
 class Model : public torch::nn::Module {
@@ -67,14 +84,22 @@ class Model : public torch::nn::Module {
 
   // (B, T, width) after the last norm.
   virtual torch::Tensor hidden(const Batch& batch, const LayerObserver& observer = {}) = 0;
-  // (outputs, width)
+  // The rows that have targets: (B, T, width) as hidden() gives them, or one a sequence, (B,
+  // width).
+  virtual torch::Tensor scored_rows(const Batch& batch) { return hidden(batch); }
+  // (outputs, width). Throws where the model has no head.
   virtual const torch::Tensor& output_weight() const = 0;
-  // The scores (..., outputs) of hidden states (..., width), scaled and capped.
-  torch::Tensor project(const torch::Tensor& hidden) const;
-  torch::Tensor logits(const Batch& batch) { return project(hidden(batch)); }
+  // (outputs); undefined: none.
+  virtual torch::Tensor output_bias() const { return {}; }
+  // What the output matrix is multiplied with, of scored rows (..., width).
+  virtual torch::Tensor head_rows(const torch::Tensor& rows) const { return rows; }
+  // The scores (..., outputs) of scored rows (..., width), scaled and capped.
+  torch::Tensor project(const torch::Tensor& rows) const;
+  // (B, T, outputs); (B, outputs) of a head that scores sequences.
+  torch::Tensor logits(const Batch& batch) { return project(scored_rows(batch)); }
   // Mean over the targets that are not -100.
   torch::Tensor loss(const Batch& batch, double label_smoothing = 0);
-  // (B, T) float32: the loss of every row, 0 where it has no target. No gradients.
+  // As the targets, float32: the loss of every row, 0 where it has no target. No gradients.
   torch::Tensor token_losses(const Batch& batch);
 
   // For every layer the attention weight of row rows[b][i] on key keys[b][i], and the mean
@@ -83,16 +108,18 @@ class Model : public torch::nn::Module {
                                                const torch::Tensor& keys) = 0;
 
   // An empty cache. start: (B) rows of padding in front of each sequence, undefined: none.
-  virtual ModelCache make_cache(int64_t batch, int64_t capacity,
-                                const torch::Tensor& start = {}) = 0;
+  // Encoders have none, and throw.
+  virtual ModelCache make_cache(int64_t batch, int64_t capacity, const torch::Tensor& start = {});
+  // The cache of an encoder-decoder: Batch::source is read, once, and nothing is written yet.
+  virtual ModelCache read_source(const Batch& batch, int64_t capacity);
   // Hidden states (B, rows, width) of tokens (B, rows) that follow those in the cache. No
   // gradients.
-  virtual torch::Tensor extend(const torch::Tensor& tokens, ModelCache& cache) = 0;
+  virtual torch::Tensor extend(const torch::Tensor& tokens, ModelCache& cache);
 
   // A longer context, with another rotary base; a stage of training. Learned positions are bound to
   // theirs.
   virtual void set_context(int64_t context, double rope_base);
-  // The method of every layer, in order.
+  // The method of every attention, in order.
   virtual std::vector<Method*> methods() = 0;
 
   // Keep only the blocks' inputs for the backward pass, and compute the rest again there.
@@ -112,7 +139,11 @@ class Model : public torch::nn::Module {
   void load_state(const StateMap& state);
 
  protected:
-  bool recompute() const { return recompute_; }
+  PassOptions pass_options(const Batch& batch, const LayerObserver& observer) const;
+  // Of a pass that notes the weights of these pairs, without dropout.
+  PassOptions inspecting(const torch::Tensor& rows, const torch::Tensor& keys) const;
+  // Throws in training mode: a cache is for inference.
+  void check_inference() const;
 
   ModelConfig config_;
 
@@ -120,6 +151,9 @@ class Model : public torch::nn::Module {
   bool recompute_ = false;
   torch::ScalarType compute_type_ = torch::kFloat32;
 };
+
+// Throws unless the model is a decoder; `job` is what needs one.
+void require_decoder(const Model& model, std::string_view job);
 
 // A model with weights drawn from the seed. A parameter's start depends on the seed, its name and
 // its shape alone, and a method's parameters draw nothing, so all methods start from the same

@@ -11,16 +11,6 @@
 namespace tempera::nn {
 namespace {
 
-double largest_difference(const torch::Tensor& a, const torch::Tensor& b) {
-  return (a - b).abs().max().item<double>();
-}
-
-torch::Tensor eval_logits(Model& model, const Batch& batch) {
-  const torch::NoGradGuard no_grad;
-  model.eval();
-  return model.logits(batch);
-}
-
 TEST(Model, ShapesAndDeterminism) {
   const auto batch = tiny_batch();
   const auto first = eval_logits(*make_model(tiny_config(), 3), batch);

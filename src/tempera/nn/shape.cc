@@ -30,12 +30,25 @@ int64_t ModelConfig::size_of_mlp() const {
   return (8 * width / 3 + 63) / 64 * 64;
 }
 
+int64_t ModelConfig::layer_count(AttentionKind attention) const {
+  switch (kind) {
+    case ModelKind::kDecoder:
+      return attention == AttentionKind::kCausal ? layers : 0;
+    case ModelKind::kEncoder:
+      return attention == AttentionKind::kEncoder ? layers : 0;
+    case ModelKind::kEncoderDecoder:
+      return attention == AttentionKind::kEncoder || decoder_layers == 0 ? layers : decoder_layers;
+  }
+  return 0;
+}
+
 int64_t ModelConfig::rotary_size() const {
   return 2 * static_cast<int64_t>(static_cast<double>(size_of_head()) * rope.fraction / 2);
 }
 
 std::optional<int64_t> ModelConfig::attention_window(int64_t layer) const {
-  const bool has = window > 0 && parse_layers(window_layers, layers)[static_cast<size_t>(layer)];
+  const auto count = std::max(layers, decoder_layers);
+  const bool has = window > 0 && parse_layers(window_layers, count)[static_cast<size_t>(layer)];
   return has ? std::optional(window) : std::nullopt;
 }
 

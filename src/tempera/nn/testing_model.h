@@ -75,4 +75,14 @@ inline std::shared_ptr<Model> moved_model(const ModelConfig& config) {
   return model;
 }
 
+inline double largest_difference(const torch::Tensor& a, const torch::Tensor& b) {
+  return (a - b).abs().max().item<double>();
+}
+
+inline torch::Tensor eval_logits(Model& model, const Batch& batch) {
+  const torch::NoGradGuard no_grad;
+  model.eval();
+  return model.logits(batch);
+}
+
 }  // namespace tempera::nn

@@ -1,0 +1,153 @@
+#include "tempera/models/embed.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tempera/base/error.h"
+#include "tempera/base/files.h"
+#include "tempera/cli/model.h"
+#include "tempera/cli/verb.h"
+#include "tempera/ops/torch.h"
+
+namespace tempera::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr uint64_t kLargestText = uint64_t{1} << 30;
+
+struct Settings {
+  std::string model;
+  std::optional<std::string> text;
+  std::string pooling = "auto";
+  std::optional<bool> normalise;
+  int64_t length = 0;
+  int64_t batch = 32;
+  nn::TemperatureConfig temperature;
+  config::Dtype dtype = config::Dtype::kFloat32;
+  int64_t threads = 0;
+  bool lines = false;
+  bool json = false;
+
+  void declare(config::Options& options) {
+    options.positional("model", model, "a folder or a .gguf file");
+    options.option("text", text, "a file with one text a line; not given: standard input");
+    options.option("pooling", pooling, config::choices({"auto", "mean", "cls"}),
+                   "a text's vector: the mean of its tokens', or the first one's; auto: as the "
+                   "model's files say, else the mean");
+    options.option("normalise", normalise,
+                   "vectors of length 1; not given: as the model's files say, else yes");
+    options.option("length", length, config::range(0, 1e9),
+                   "tokens of a text, more are cut off; 0: as the model's files say");
+    options.option("batch", batch, config::range(1, 65536), "texts of a pass");
+    temperature.declare(options, Origin::kLoaded);
+    config::dtype_option(options, dtype);
+    config::threads_option(options, threads);
+    options.option("lines", lines, "the result as JSON, one line a text");
+    config::json_option(options, json);
+  }
+};
+
+std::vector<std::string> read_texts(const Settings& settings) {
+  const std::string all = settings.text ? read_file(*settings.text, kLargestText)
+                                        : std::string(std::istreambuf_iterator<char>(std::cin),
+                                                      std::istreambuf_iterator<char>());
+  std::vector<std::string> texts;
+  for (size_t begin = 0; begin < all.size();) {
+    const size_t end = std::min(all.find('\n', begin), all.size());
+    std::string line = all.substr(begin, end - begin);
+    if (line.ends_with('\r')) line.pop_back();
+    if (!line.empty()) texts.push_back(std::move(line));
+    begin = end + 1;
+  }
+  const std::string from = settings.text.value_or("standard input");
+  TEMPERA_CHECK(!texts.empty(), from, " has no text; one a line is expected");
+  return texts;
+}
+
+models::EmbedOptions options_of(const Settings& settings, const models::LoadedModel& loaded) {
+  auto options = models::embed_options_of(loaded);
+  if (settings.pooling != "auto")
+    options.pooling = settings.pooling == "mean" ? nn::Pooling::kMean : nn::Pooling::kFirst;
+  if (settings.normalise) options.normalise = *settings.normalise;
+  const int64_t most = loaded.model->config().max_length();
+  if (most > 0 && settings.length > most)
+    throw UsageError(
+        concat("--length: ", settings.length, " given; the model reads at most ", most, " tokens"));
+  if (settings.length > 0) options.length = settings.length;
+  options.batch = settings.batch;
+  return options;
+}
+
+ordered_json item(const std::string& text, const models::Embeddings& found, size_t i) {
+  const auto row = found.vectors[static_cast<int64_t>(i)].contiguous();
+  const float* values = row.const_data_ptr<float>();
+  return {{"text", text},
+          {"tokens", found.tokens[i]},
+          {"embedding", std::vector<float>(values, values + row.numel())}};
+}
+
+// What a text holds need not be UTF-8.
+std::string dump(const ordered_json& json, int indent) {
+  return json.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+void print_table(const std::vector<std::string>& texts, const models::Embeddings& found) {
+  constexpr int64_t kShown = 4;
+  constexpr size_t kText = 40;
+  std::cout << std::right << std::setw(6) << "text" << std::setw(8) << "tokens" << std::setw(10)
+            << "length"
+            << "  first numbers\n";
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const auto row = found.vectors[static_cast<int64_t>(i)];
+    std::cout << std::setw(6) << i + 1 << std::setw(8) << found.tokens[i] << std::fixed
+              << std::setprecision(4) << std::setw(10) << row.norm().item<double>() << " ";
+    for (int64_t column = 0; column < std::min(kShown, row.size(0)); ++column)
+      std::cout << std::setw(9) << row[column].item<double>();
+    std::cout << "  " << texts[i].substr(0, kText) << "\n";
+  }
+}
+
+void run(const Settings& settings) {
+  if (settings.lines && settings.json) throw UsageError("give one of --lines and --json");
+  const auto texts = read_texts(settings);
+  if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
+  auto load = load_options(settings.temperature);
+  load.dtype = load_options(settings.dtype).dtype;
+  const auto loaded = models::load_model(settings.model, load);
+  const OpenModel opened = open_model(loaded);
+  const auto options = options_of(settings, loaded);
+  const auto found = models::embed(*opened.model, tokenizer_of(opened), texts, options);
+  if (found.cut > 0)
+    std::cerr << found.cut << " of " << texts.size() << " texts were longer than " << options.length
+              << " tokens and were cut\n";
+  if (settings.lines) {
+    for (size_t i = 0; i < texts.size(); ++i)
+      std::cout << dump(item(texts[i], found, i), -1) << "\n";
+  } else if (settings.json) {
+    ordered_json list = ordered_json::array();
+    for (size_t i = 0; i < texts.size(); ++i) list.push_back(item(texts[i], found, i));
+    const ordered_json result{{"model", opened.path.string()},
+                              {"pooling", options.pooling == nn::Pooling::kMean ? "mean" : "cls"},
+                              {"normalised", options.normalise},
+                              {"width", found.vectors.size(1)},
+                              {"texts", std::move(list)}};
+    std::cout << dump(result, 1) << "\n";
+  } else {
+    print_table(texts, found);
+  }
+}
+
+}  // namespace
+
+Verb embed_verb() { return make_verb<Settings>("embed", "turns texts into vectors", run); }
+
+}  // namespace tempera::cli

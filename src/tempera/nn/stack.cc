@@ -1,0 +1,251 @@
+#include "tempera/nn/stack.h"
+
+#include <string>
+
+#include "tempera/base/error.h"
+#include "tempera/nn/recompute.h"
+#include "tempera/ops/torch.h"
+#include "tempera/temperature/registry.h"
+
+namespace tempera::nn {
+namespace {
+
+bool is_packed_or_padded(const SequenceMask& mask) {
+  return mask.documents.defined() || mask.start.defined() || mask.end.defined();
+}
+
+void check_tokens(const torch::Tensor& tokens, const char* what) {
+  TEMPERA_CHECK(tokens.defined() && tokens.dim() == 2 && tokens.size(1) > 0, "a batch needs ", what,
+                " of the shape (sequences, length), at least one each");
+}
+
+}  // namespace
+
+Side target_side(const Batch& batch) {
+  check_tokens(batch.tokens, "tokens");
+  return {batch.tokens, batch.types, batch.documents, batch.key_start, batch.key_end};
+}
+
+Side source_side(const Batch& batch) {
+  check_tokens(batch.source, "a source, which an encoder-decoder reads,");
+  return {batch.source, {}, batch.source_documents, batch.source_start, batch.source_end};
+}
+
+Stack::Stack(torch::nn::Module& owner, const ModelConfig& config, StackKind kind,
+             std::shared_ptr<Embedding> embedding)
+    : config_(config),
+      kind_(kind),
+      embedding_(std::move(embedding)),
+      rotary_(config.rope, config.rotary_size(), config.context) {
+  const auto norm = [&] {
+    return std::make_shared<Norm>(config.norm, config.width, config.norm_eps);
+  };
+  if (config.position == PositionKind::kLearned)
+    positions_ = owner.register_module("positions",
+                                       std::make_shared<Embedding>(config.context, config.width));
+  if (config.token_types > 0)
+    token_types_ = owner.register_module(
+        "token_types", std::make_shared<Embedding>(config.token_types, config.width));
+  if (config.position == PositionKind::kT5)
+    relative_bias_ = owner.register_module(
+        "relative_bias", std::make_shared<RelativeBias>(config.heads, /*bidirectional=*/!causal()));
+  if (config.token_shift) shift_ = owner.register_parameter("shift", torch::empty({config.width}));
+  if (config.embedding_norm) embedding_norm_ = owner.register_module("embedding_norm", norm());
+  const auto list = owner.register_module("layers", std::make_shared<torch::nn::Module>("layers"));
+  const auto self = causal() ? AttentionKind::kCausal : AttentionKind::kEncoder;
+  const auto method = [&](int64_t layer, AttentionKind attention) {
+    return make_method(config.method_of_layer(layer, attention),
+                       config.layer_shape(layer, attention));
+  };
+  for (int64_t layer = 0; layer < config.layer_count(self); ++layer) {
+    auto cross = kind == StackKind::kTarget ? method(layer, AttentionKind::kCross) : nullptr;
+    blocks_.push_back(list->register_module(
+        std::to_string(layer),
+        std::make_shared<Block>(config, method(layer, self), std::move(cross))));
+  }
+  if (config.norm_placement != NormPlacement::kPost) norm_ = owner.register_module("norm", norm());
+}
+
+void Stack::check_length(int64_t length) const {
+  const int64_t most = config_.max_length();
+  TEMPERA_CHECK(most == 0 || length <= most, "a sequence of ", length,
+                " tokens given: the model has learned positions for ", most);
+}
+
+Pass Stack::make_pass(const Side& side, const PassOptions& options) {
+  const int64_t batch = side.tokens.size(0);
+  const int64_t length = side.tokens.size(1);
+  const auto device = side.tokens.device();
+  check_length(length);
+  Pass pass;
+  pass.rows.tokens = side.tokens;
+  pass.rows.mask = {
+      .documents = side.documents, .start = side.start, .end = side.end, .causal = causal()};
+  pass.rows.counts = sequence_rows(pass.rows.mask, batch, length, device);
+  if (config_.window > 0) {
+    SequenceMask windowed = pass.rows.mask;
+    windowed.window = config_.window;
+    pass.rows.window_n = sequence_rows(windowed, batch, length, device).n;
+  }
+  if (config_.position == PositionKind::kRope)
+    pass.angles = is_packed_or_padded(pass.rows.mask)
+                      ? rotary_.at(pass.rows.counts.position, length)
+                      : rotary_.range(0, length, device);
+  if (relative_bias_) pass.bias = relative_bias_->forward(0, length, length);
+  pass.dropout_seed = options.dropout_seed;
+  pass.inspection = options.inspection;
+  return pass;
+}
+
+Pass Stack::make_pass(const torch::Tensor& tokens, const ModelCache& cache) {
+  const int64_t rows = tokens.size(1);
+  const int64_t first = cache.length();
+  check_length(first + rows);
+  Pass pass;
+  pass.rows.tokens = tokens;
+  pass.rows.mask = {.documents = {}, .start = cache.start(), .end = {}, .causal = true};
+  const auto lengths = torch::full({tokens.size(0)}, first + rows, tokens.options());
+  pass.lengths = lengths.to(torch::kInt32);
+  pass.rows.counts = decode_rows(lengths, rows, cache.start(), std::nullopt);
+  if (config_.window > 0)
+    pass.rows.window_n = decode_rows(lengths, rows, cache.start(), config_.window).n;
+  if (config_.position == PositionKind::kRope)
+    pass.angles = cache.start().defined() ? rotary_.at(pass.rows.counts.position, first + rows)
+                                          : rotary_.range(first, rows, tokens.device());
+  if (relative_bias_) pass.bias = relative_bias_->forward(first, rows, cache.capacity());
+  return pass;
+}
+
+// Adds the token before, which the first token of a document has not.
+torch::Tensor Stack::shifted(const torch::Tensor& x, const torch::Tensor& before,
+                             const Pass& pass) const {
+  auto previous = torch::constant_pad_nd(x.narrow(1, 0, x.size(1) - 1), {0, 0, 1, 0});
+  if (before.defined())
+    previous = torch::cat({embedding_->forward(before), x.narrow(1, 0, x.size(1) - 1)}, 1);
+  if (is_packed_or_padded(pass.rows.mask))
+    previous = previous * (pass.rows.counts.position > 0).unsqueeze(-1).to(x.scalar_type());
+  return torch::addcmul(x, previous, shift_);
+}
+
+torch::Tensor Stack::embed(const Side& side, const torch::Tensor& before, const Pass& pass,
+                           torch::ScalarType type) const {
+  auto x = embedding_->forward(side.tokens);
+  if (shift_.defined()) x = shifted(x, before, pass);
+  const auto& position = pass.rows.counts.position;
+  if (positions_) x = x + positions_->forward(position.clamp_min(0));
+  if (config_.position == PositionKind::kSinusoidal)
+    x = x + sinusoidal(position, config_.width).to(x.scalar_type());
+  if (token_types_)
+    x = x +
+        token_types_->forward(side.types.defined() ? side.types : torch::zeros_like(side.tokens));
+  if (config_.embedding_scale != 1) x = x * config_.embedding_scale;
+  x = x.to(type);
+  if (embedding_norm_) x = embedding_norm_->forward(x);
+  if (!pass.dropout_seed) return x;
+  return seeded_dropout(x, config_.dropout_embedding,
+                        dropout_seed(*pass.dropout_seed, 0, DropoutSite::kEmbedding));
+}
+
+torch::Tensor Stack::through_blocks(torch::Tensor x, const Pass& pass,
+                                    const PassOptions& options) const {
+  const auto& observer = options.observer;
+  if (observer) observer(-1, x);
+  for (size_t layer = 0; layer < blocks_.size(); ++layer) {
+    const auto& block = blocks_[layer];
+    if (options.recompute) {
+      // What gradients flow back to must be an input, not a captured tensor.
+      std::vector<torch::Tensor> inputs = {x};
+      if (pass.bias.defined()) inputs.push_back(pass.bias);
+      if (pass.source) inputs.push_back(pass.source->x);
+      const auto run = [block, pass](const std::vector<torch::Tensor>& given) {
+        Pass again = pass;
+        if (pass.bias.defined()) again.bias = given[1];
+        if (pass.source)
+          again.source = std::make_shared<Source>(Source{given.back(), pass.source->rows});
+        return block->forward(given[0], again);
+      };
+      x = recomputed(run, inputs, block->parameters());
+    } else {
+      x = block->forward(x, pass);
+    }
+    if (observer) observer(static_cast<int64_t>(layer), x);
+  }
+  return norm_ ? norm_->forward(x) : x;
+}
+
+Source Stack::forward(const Side& side, const PassOptions& options,
+                      const std::shared_ptr<const Source>& source) {
+  TEMPERA_CHECK(!side.types.defined() || token_types_,
+                "token types given, and the model has no embeddings for them");
+  Pass pass = make_pass(side, options);
+  pass.source = source;
+  auto x = through_blocks(embed(side, {}, pass, options.type), pass, options);
+  return {std::move(x), std::move(pass.rows)};
+}
+
+ModelCache Stack::make_cache(int64_t batch, int64_t capacity, const torch::Tensor& start,
+                             torch::ScalarType type) const {
+  TEMPERA_CHECK(batch > 0 && capacity > 0, "a cache for ", batch, " sequences of ", capacity,
+                " rows given; both must be above 0");
+  check_length(capacity);
+  const auto device = embedding_->weight().device();
+  std::vector<LayerCache> layers;
+  for (const auto& block : blocks_)
+    layers.emplace_back(block->attention().method(), batch, capacity,
+                        torch::dtype(type).device(device));
+  return {std::move(layers),
+          torch::zeros({batch, capacity}, torch::dtype(torch::kInt64).device(device)), start};
+}
+
+ModelCache Stack::make_cache(const Source& source, int64_t capacity, torch::ScalarType type) const {
+  ModelCache cache = make_cache(source.x.size(0), capacity, {}, type);
+  std::vector<LayerCache> layers;
+  for (const auto& block : blocks_) {
+    auto& attention = *block->cross_attention();
+    layers.emplace_back(attention.method(), source.x.size(0), source.x.size(1), source.x.options());
+    attention.remember(source, layers.back());
+  }
+  cache.set_source(std::move(layers), source.rows.mask);
+  return cache;
+}
+
+torch::Tensor Stack::extend(const torch::Tensor& tokens, ModelCache& cache,
+                            torch::ScalarType type) {
+  TEMPERA_CHECK(tokens.dim() == 2 && tokens.size(0) == cache.batch() && tokens.size(1) > 0,
+                "tokens of the shape ", tokens.sizes(), " given, (", cache.batch(),
+                ", at least 1) expected, as the cache has");
+  TEMPERA_CHECK(cache.length() + tokens.size(1) <= cache.capacity(), "the cache has room for ",
+                cache.capacity(), " rows: ", cache.length(), " are there and ", tokens.size(1),
+                " more given; make it with a larger capacity");
+  const torch::NoGradGuard no_grad;
+  const Pass pass = make_pass(tokens, cache);
+  torch::Tensor before;
+  if (cache.length() > 0) before = cache.tokens().narrow(1, cache.length() - 1, 1);
+  auto x = embed({tokens, {}, {}, {}, {}}, before, pass, type);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const auto layer = static_cast<int64_t>(i);
+    const BlockCache kept{.self = &cache.layer(layer),
+                          .cross = cache.has_source() ? &cache.source_layer(layer) : nullptr,
+                          .source = cache.source_mask()};
+    x = blocks_[i]->forward(x, pass, &kept);
+  }
+  cache.append_tokens(tokens);
+  return norm_ ? norm_->forward(x) : x;
+}
+
+void Stack::set_context(const RopeConfig& rope, int64_t context) {
+  config_.rope = rope;
+  config_.context = context;
+  rotary_ = RotaryTable(rope, config_.rotary_size(), context);
+}
+
+std::vector<Method*> Stack::methods() const {
+  std::vector<Method*> found;
+  for (const auto& block : blocks_) {
+    found.push_back(&block->attention().method());
+    if (auto* cross = block->cross_attention()) found.push_back(&cross->method());
+  }
+  return found;
+}
+
+}  // namespace tempera::nn

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tempera/nn/block.h"
+#include "tempera/nn/model.h"
+#include "tempera/nn/positions.h"
+
+namespace tempera::nn {
+
+// One side of a batch; what is undefined is absent.
+struct Side {
+  torch::Tensor tokens;  // (B, T) int64
+  torch::Tensor types;   // (B, T) int64
+  torch::Tensor documents, start, end;
+};
+
+Side target_side(const Batch& batch);
+// Throws where the batch has no source.
+Side source_side(const Batch& batch);
+
+enum class StackKind {
+  kCausal,         // a decoder
+  kBidirectional,  // an encoder
+  kTarget          // the half of an encoder-decoder that writes: causal, and reads a source
+};
+
+// Tokens through embedding, blocks and the last norm: what every kind of model is made of.
+class Stack {
+ public:
+  // Its parts are registered in `owner`, so that a model with one stack has no prefix in its names.
+  // The token table belongs to the model: the halves of an encoder-decoder share it.
+  Stack(torch::nn::Module& owner, const ModelConfig& config, StackKind kind,
+        std::shared_ptr<Embedding> embedding);
+
+  // Hidden states (B, T, width) with what another stack's attention needs to read them.
+  Source forward(const Side& side, const PassOptions& options,
+                 const std::shared_ptr<const Source>& source = {});
+
+  // Empty caches for `batch` sequences of `capacity` rows.
+  ModelCache make_cache(int64_t batch, int64_t capacity, const torch::Tensor& start,
+                        torch::ScalarType type) const;
+  // The same for sequences that read the source, whose keys and values are in it then.
+  ModelCache make_cache(const Source& source, int64_t capacity, torch::ScalarType type) const;
+  // Hidden states (B, rows, width) of the tokens (B, rows) behind those in the cache.
+  torch::Tensor extend(const torch::Tensor& tokens, ModelCache& cache, torch::ScalarType type);
+
+  void set_context(const RopeConfig& rope, int64_t context);
+  // Of every layer in order: the self-attention's, then the cross-attention's.
+  std::vector<Method*> methods() const;
+
+ private:
+  Pass make_pass(const Side& side, const PassOptions& options);
+  Pass make_pass(const torch::Tensor& tokens, const ModelCache& cache);
+  // before: (B, 1) the token in front of the first one; undefined: none.
+  torch::Tensor embed(const Side& side, const torch::Tensor& before, const Pass& pass,
+                      torch::ScalarType type) const;
+  torch::Tensor shifted(const torch::Tensor& x, const torch::Tensor& before,
+                        const Pass& pass) const;
+  torch::Tensor through_blocks(torch::Tensor x, const Pass& pass, const PassOptions& options) const;
+  void check_length(int64_t length) const;
+  bool causal() const { return kind_ != StackKind::kBidirectional; }
+
+  ModelConfig config_;
+  StackKind kind_;
+  std::shared_ptr<Embedding> embedding_;
+  std::shared_ptr<Embedding> positions_;         // position = learned
+  std::shared_ptr<Embedding> token_types_;       // token-types above 0
+  std::shared_ptr<RelativeBias> relative_bias_;  // position = t5
+  torch::Tensor shift_;
+  std::shared_ptr<Norm> embedding_norm_;
+  std::vector<std::shared_ptr<Block>> blocks_;
+  std::shared_ptr<Norm> norm_;  // none after post-norm blocks, which end with one
+  RotaryTable rotary_;
+};
+
+}  // namespace tempera::nn
