@@ -24,8 +24,8 @@ def methods(*arguments):
 def test_every_method_is_listed():
     found = methods()
     assert list(found) == [
-        "softmax", "focal", "focal-learned", "ssa", "ssmax", "log-n", "llama4", "head", "value",
-        "value-scale",
+        "softmax", "focal", "focal-learned", "ssa", "ssmax", "log-n", "llama4", "yarn", "head",
+        "value", "value-scale",
     ]
     table = run().stdout
     for name, method in found.items():

@@ -19,6 +19,7 @@
 // The table of verbs. Each word NAME stands for a file NAME.cc with `Verb NAME_verb()`.
 #define TEMPERA_VERBS(X) \
   X(compare)             \
+  X(study)               \
   X(train)               \
   X(finetune)            \
   X(calibrate)           \

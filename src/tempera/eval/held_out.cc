@@ -15,7 +15,8 @@ struct Sums {
   double loss = 0;
   int64_t right = 0;
   int64_t targets = 0;
-  std::vector<torch::Tensor> weight;  // a layer: (heads), summed over rows and questions
+  // A layer: (heads), summed over rows and questions.
+  std::vector<torch::Tensor> weight, entropy;
   int64_t questions = 0;
   std::vector<double> scale;  // a layer, summed over rows
   int64_t rows = 0;
@@ -38,9 +39,14 @@ void add_inspection(nn::Model& model, const nn::Batch& batch, const data::Tensor
   const auto layers = model.inspect(batch, rows.question_positions, rows.answer_positions);
   sums.scale.resize(layers.size());
   sums.weight.resize(layers.size());
+  sums.entropy.resize(layers.size());
+  const auto add = [](torch::Tensor& sum, const torch::Tensor& pairs) {
+    const auto heads = pairs.sum(at::IntArrayRef({0, 2}));
+    sum = sum.defined() ? sum + heads : heads;
+  };
   for (size_t layer = 0; layer < layers.size(); ++layer) {
-    const auto weight = layers[layer].weight.sum(at::IntArrayRef({0, 2}));
-    sums.weight[layer] = sums.weight[layer].defined() ? sums.weight[layer] + weight : weight;
+    add(sums.weight[layer], layers[layer].weight);
+    add(sums.entropy[layer], layers[layer].entropy);
     const auto& a_q = layers[layer].a_q;  // undefined: plain attention
     const double mean = a_q.defined() ? a_q.mean().item<double>() : 1;
     sums.scale[layer] += mean * static_cast<double>(rows.tokens.size(0));
@@ -49,10 +55,17 @@ void add_inspection(nn::Model& model, const nn::Batch& batch, const data::Tensor
   sums.rows += rows.tokens.size(0);
 }
 
-double best_weight(const Sums& sums) {
-  double best = 0;
-  for (const auto& layer : sums.weight) best = std::max(best, layer.max().item<double>());
-  return best / static_cast<double>(sums.questions);
+// Of the head that puts most weight on the answer.
+void set_answer(const Sums& sums, Scores& scores) {
+  double best = -1;
+  const auto questions = static_cast<double>(sums.questions);
+  for (size_t layer = 0; layer < sums.weight.size(); ++layer) {
+    const auto [most, head] = sums.weight[layer].max(0);
+    if (most.item<double>() <= best) continue;
+    best = most.item<double>();
+    scores.answer_weight = best / questions;
+    scores.answer_entropy = sums.entropy[layer][head.item<int64_t>()].item<double>() / questions;
+  }
 }
 
 nn::Batch model_batch(const data::TensorBatch& rows) {
@@ -87,7 +100,7 @@ Scores score_held_out(nn::Model& model, const data::Dataset& dataset, size_t set
   Scores scores{.loss = sums.loss / targets,
                 .accuracy = static_cast<double>(sums.right) / targets,
                 .targets = sums.targets};
-  if (sums.questions > 0) scores.answer_weight = best_weight(sums);
+  if (sums.questions > 0) set_answer(sums, scores);
   for (const double scale : sums.scale)
     scores.query_scale.push_back(scale / static_cast<double>(sums.rows));
   return scores;

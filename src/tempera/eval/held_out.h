@@ -18,6 +18,8 @@ struct Scores {
   // Where the task knows which key holds the answer: the mean weight that attention puts on it, of
   // the head that puts most.
   std::optional<double> answer_weight = {};
+  // The mean entropy, in nats, of these rows' weights in the same head.
+  std::optional<double> answer_entropy = {};
   // Mean query scale a_q of each layer.
   std::vector<double> query_scale = {};
 };

@@ -48,15 +48,17 @@ Finished finished(const RowScales& scales, const LayerInputs& inputs, torch::Sca
   return {of(scales.q, inputs.queries.n), of(scales.k, inputs.keys.n), of(scales.v, inputs.keys.n)};
 }
 
+// (B, heads, pairs): a number of the rows (B, heads, T) for each pair.
+torch::Tensor at_pairs(const torch::Tensor& rows, const torch::Tensor& index) {
+  return rows.gather(2, index.unsqueeze(1).expand({-1, rows.size(1), -1}));
+}
+
 // (B, H, pairs), exact from q, k and the row's normaliser: no row of weights is made.
 torch::Tensor pair_weights(const ops::AttentionArgs& args, const torch::Tensor& lse,
                            const Finished& scales, const Inspection& wanted) {
   TEMPERA_CHECK(lse.defined(),
                 "attention weights are read from the operator's normaliser, which it does not give "
                 "on this device; move the model to the CPU");
-  const auto at_pairs = [](const torch::Tensor& rows, const torch::Tensor& index) {
-    return rows.gather(2, index.unsqueeze(1).expand({-1, rows.size(1), -1}));
-  };
   const double scale = args.scale.value_or(1 / std::sqrt(static_cast<double>(args.q.size(3))));
   auto logit = pair_products(args, wanted).to(scale_type(args.q.scalar_type())) * scale;
   if (scales.q.defined()) logit = logit * at_pairs(scales.q, wanted.rows);
@@ -76,6 +78,7 @@ LayerInspection mean_scales(const Finished& scales, const LayerInputs& inputs) {
     return scale.defined() ? mean_scale(scale, rows.position) : scale;
   };
   return {.weight = {},
+          .entropy = {},
           .a_q = mean(scales.q, inputs.queries),
           .a_k = mean(scales.k, inputs.keys),
           .a_v = mean(scales.v, inputs.keys)};
@@ -236,13 +239,17 @@ torch::Tensor Attention::attend(const LayerInputs& inputs, const Pass& pass, con
     args.bias = pass.bias;
   }
   tempera::apply(scales, args);
+  args.want_entropy = pass.inspection != nullptr;
   const auto result = ops::attention(args);
   if (pass.inspection) {
     const torch::NoGradGuard no_grad;
     auto& wanted = *pass.inspection;
     const auto all = finished(scales, inputs, scale_type(args.q.scalar_type()));
     auto found = mean_scales(all, inputs);
-    if (wanted.cross == cross) found.weight = pair_weights(args, result.lse, all, wanted);
+    if (wanted.cross == cross) {
+      found.weight = pair_weights(args, result.lse, all, wanted);
+      found.entropy = at_pairs(result.entropy, wanted.rows);
+    }
     wanted.layers.push_back(std::move(found));
   }
   return result.out;

@@ -28,6 +28,7 @@ struct Rows {
 struct LayerInspection {
   torch::Tensor weight;         // (B, H, pairs): the attention weight of the row on the key;
                                 // undefined where it is not of the kind that was asked for
+  torch::Tensor entropy;        // (B, H, pairs): of all weights of the row, in nats; likewise
   torch::Tensor a_q, a_k, a_v;  // (heads): mean scale over all rows that are no padding
 };
 

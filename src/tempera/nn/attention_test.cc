@@ -205,6 +205,8 @@ TEST(Inspect, GivesTheAttentionWeights) {
     EXPECT_EQ(found[0].weight.sizes(), (torch::IntArrayRef{2, 2, 6}));
     EXPECT_TRUE(torch::allclose(found[0].weight.sum(-1), torch::ones({2, 2}), 1e-4, 1e-5));
     EXPECT_GT(found[0].weight.std().item<double>(), 1e-3);
+    const auto entropy = -(found[0].weight * found[0].weight.log()).sum(-1, /*keepdim=*/true);
+    EXPECT_TRUE(torch::allclose(found[0].entropy, entropy.expand({2, 2, 6}), 1e-4, 1e-5));
     EXPECT_EQ(found[0].a_q.sizes(), (torch::IntArrayRef{2}));
     EXPECT_EQ(found[0].a_k.sizes(), (torch::IntArrayRef{1}));
     EXPECT_EQ(found[0].a_v.sizes(), (torch::IntArrayRef{1}));

@@ -2,13 +2,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "tempera/nn/config.h"
+#include "tempera/study/methods.h"
 #include "tempera/train/data_source.h"
 #include "tempera/train/options.h"
 
@@ -30,13 +29,6 @@ struct CompareSettings {
 
   void declare(config::Options& options);
 };
-
-// A method as --methods names it: "ssa", a product "head+value", with options "focal:t=0.2".
-struct NamedMethod {
-  std::string label;
-  nn::TemperatureConfig temperature;
-};
-NamedMethod parse_method(const std::string& text);
 
 // Trains every method with every seed, seeds in parallel over the threads, and evaluates it on
 // every held-out set. What a run folder already has is not done again. Returns the results;

@@ -1,9 +1,11 @@
 #include "tempera/study/job.h"
 
 #include <algorithm>
+#include <ctime>
 
 #include "tempera/eval/held_out.h"
 #include "tempera/nn/model.h"
+#include "tempera/ops/torch.h"
 #include "tempera/train/trainer.h"
 
 namespace tempera::study {
@@ -19,10 +21,33 @@ Json evaluate(nn::Model& model, const data::Dataset& dataset) {
     Json row{{"label", held_out.label}, {"size", held_out.size},       {"length", held_out.length},
              {"loss", scores.loss},     {"accuracy", scores.accuracy}, {"targets", scores.targets}};
     if (scores.answer_weight) row["answer_weight"] = *scores.answer_weight;
+    if (scores.answer_entropy) row["answer_entropy"] = *scores.answer_entropy;
     if (!scores.query_scale.empty()) row["query_scale"] = scores.query_scale;
     sets.push_back(row);
   }
   return sets;
+}
+
+// Of this thread, in seconds. A job computes on its own thread alone, so that this is its cost
+// whatever else the machine does.
+double thread_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Tells methods that ask for it how often each token occurs, counted over some rows of training.
+void set_token_counts(nn::Model& model, const data::Dataset& dataset, int64_t batch) {
+  const auto methods = model.methods();
+  if (std::ranges::none_of(methods, [](const Method* m) { return m->reads_tokens(); })) return;
+  constexpr uint64_t kSteps = 32;
+  auto counts = torch::zeros({model.config().vocabulary}, torch::kInt64);
+  for (uint64_t step = 0; step < kSteps; ++step) {
+    auto rows = dataset.train(data::whole_batch(step, batch));
+    counts +=
+        torch::bincount(eval::to_model_batch(std::move(rows)).tokens.flatten(), {}, counts.size(0));
+  }
+  for (Method* method : methods) method->set_token_counts(counts);
 }
 
 }  // namespace
@@ -30,6 +55,7 @@ Json evaluate(nn::Model& model, const data::Dataset& dataset) {
 Json run_job(const Job& job, std::shared_ptr<const data::Dataset> dataset,
              const std::function<void(double)>& report) {
   const auto model = nn::make_model(job.model, job.seed);
+  set_token_counts(*model, *dataset, job.training.batch);
   Json curve = Json::array();
   train::TrainEvents events;
   events.on_step = [&](const train::StepReport& step) {
@@ -38,10 +64,14 @@ Json run_job(const Job& job, std::shared_ptr<const data::Dataset> dataset,
   };
   train::Trainer trainer(
       job.training, model, [&](size_t, int64_t) { return dataset; }, std::move(events));
+  const double before = thread_seconds();
   const train::TrainResult trained = trainer.run();
+  const double cpu_seconds = thread_seconds() - before;
+  model->to(torch::kCPU);  // where the held-out sets are, and what looks into attention
   return {{"steps", trained.step},
           {"tokens", trained.tokens},
           {"seconds", trained.seconds},
+          {"cpu_seconds", cpu_seconds},
           {"parameters", model->parameter_count()},
           {"temperature_parameters", model->temperature_parameter_count()},
           {"loss_curve", std::move(curve)},

@@ -20,7 +20,8 @@ struct Job {
 
 // Trains and evaluates on the calling thread. report(share done) is called every step and may
 // throw. The result has "loss_curve" [[step, loss], ...], "sets" [{label, size, loss, accuracy,
-// ...}], "parameters", "temperature_parameters", "steps", "seconds".
+// ...}], "parameters", "temperature_parameters", "steps", "seconds",
+// "cpu_seconds" (of this thread).
 nlohmann::ordered_json run_job(const Job& job, std::shared_ptr<const data::Dataset> dataset,
                                const std::function<void(double share)>& report);
 

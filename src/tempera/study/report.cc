@@ -1,6 +1,3 @@
-#include <algorithm>
-#include <cmath>
-#include <iomanip>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -8,6 +5,7 @@
 #include "tempera/plot/chart.h"
 #include "tempera/plot/html.h"
 #include "tempera/study/compare.h"
+#include "tempera/study/tables.h"
 
 namespace tempera::study {
 namespace {
@@ -21,40 +19,14 @@ std::string size_name(const Json& results) {
   return is_phonebook(results) ? "entries" : results.at("task") == "text" ? "tokens a row" : "size";
 }
 
-std::vector<std::string> sizes(const Json& results) {
-  std::vector<std::string> names;
-  for (const auto& [size, row] : results.at("results").begin().value().at("accuracy").items())
-    names.push_back(size);
-  return names;
-}
-
-std::string fixed(double value, int decimals) {
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(decimals) << value;
-  return text.str();
-}
-
-// One line a method: the mean of a metric against the size, with its 95 % interval.
-plot::LineChart metric_chart(const Json& results, const std::string& metric,
-                             const std::string& title, plot::Axis y) {
+// A metric against the size of the held-out set.
+plot::LineChart size_chart(const Json& results, const std::string& metric, const std::string& title,
+                           plot::Axis y) {
+  const Json& methods = results.at("results");
   plot::LineChart chart{
       .title = title, .x = {.label = size_name(results), .log = true}, .y = std::move(y)};
-  for (const auto& size : sizes(results)) chart.x.ticks.push_back(std::stod(size));
-  for (const auto& [method, result] : results.at("results").items()) {
-    if (!result.contains(metric)) continue;
-    plot::Series series{.name = method, .markers = true};
-    for (const auto& [size, row] : result.at(metric).items()) {
-      const double mean = row.at("mean"), half = row.at("ci95");
-      series.x.push_back(std::stod(size));
-      series.y.push_back(mean);
-      if (results.at("seeds").get<int64_t>() > 1) {
-        series.low.push_back(mean - half);
-        series.high.push_back(mean + half);
-      }
-    }
-    chart.series.push_back(std::move(series));
-  }
-  return chart;
+  for (const auto& size : sizes_of(methods, metric)) chart.x.ticks.push_back(std::stod(size));
+  return metric_chart(methods, metric, std::move(chart));
 }
 
 plot::LineChart loss_chart(const Json& results) {
@@ -76,25 +48,10 @@ plot::LineChart loss_chart(const Json& results) {
   return chart;
 }
 
-plot::Table metric_table(const Json& results, const std::string& metric, const std::string& caption,
-                         int decimals) {
-  plot::Table table{.caption = caption, .header = {"method"}};
-  for (const auto& size : sizes(results)) table.header.push_back(size);
-  for (const auto& [method, result] : results.at("results").items()) {
-    if (!result.contains(metric)) continue;
-    std::vector<plot::Cell> row{plot::Cell::of(method)};
-    for (const auto& [size, values] : result.at(metric).items())
-      row.push_back(
-          plot::Cell::of(values.at("mean").get<double>(), values.at("sd").get<double>(), decimals));
-    table.rows.push_back(std::move(row));
-  }
-  return table;
-}
-
 plot::Table test_table(const Json& results) {
   plot::Table table{.caption = "Paired t-test of the accuracy against the first method: p-values",
                     .header = {"method"}};
-  for (const auto& size : sizes(results)) table.header.push_back(size);
+  for (const auto& size : sizes_of(results.at("results"), "accuracy")) table.header.push_back(size);
   for (const auto& [method, result] : results.at("results").items()) {
     if (method == results.at("results").begin().key()) continue;
     std::vector<plot::Cell> row{plot::Cell::of(method)};
@@ -147,36 +104,17 @@ void explain_phonebook(plot::HtmlReport& report) {
 
 plot::Figure overview(const Json& results) {
   plot::Figure figure{.title = "", .panels = {}, .columns = 2};
-  figure.panels.emplace_back(metric_chart(results, "accuracy", "Accuracy on held-out data",
-                                          {.label = "%", .min = 0, .max = 100}));
+  figure.panels.emplace_back(size_chart(results, "accuracy", "Accuracy on held-out data",
+                                        {.label = "%", .min = 0, .max = 100}));
   if (results.at("results").begin().value().contains("answer_weight"))
-    figure.panels.emplace_back(metric_chart(results, "answer_weight",
-                                            "Attention weight on the right entry",
-                                            {.label = "weight", .min = 0, .max = 1}));
+    figure.panels.emplace_back(size_chart(results, "answer_weight",
+                                          "Attention weight on the right entry",
+                                          {.label = "weight", .min = 0, .max = 1}));
   if (results.at("results").begin().value().contains("query_scale"))
-    figure.panels.emplace_back(metric_chart(
+    figure.panels.emplace_back(size_chart(
         results, "query_scale", "Inverse temperature of the queries", {.label = "mean of a_q"}));
   figure.panels.emplace_back(loss_chart(results));
   return figure;
-}
-
-// A table for the terminal: a line a method, a column a size.
-void metric_text(std::ostream& text, const Json& results, const char* metric, int digits) {
-  size_t width = 6;
-  for (const auto& [method, result] : results.at("results").items())
-    width = std::max(width, method.size());
-  text << std::left << std::setw(static_cast<int>(width) + 2) << "method";
-  for (const auto& size : sizes(results)) text << std::right << std::setw(14) << size;
-  text << "\n";
-  for (const auto& [method, result] : results.at("results").items()) {
-    text << std::left << std::setw(static_cast<int>(width) + 2) << method;
-    for (const auto& [size, row] : result.at(metric).items()) {
-      const std::string cell = fixed(row.at("mean"), digits) + " ± " + fixed(row.at("sd"), digits);
-      // "±" is one column and two bytes.
-      text << std::right << std::setw(15) << cell;
-    }
-    text << "\n";
-  }
 }
 
 }  // namespace
@@ -186,9 +124,9 @@ std::string results_text(const Json& results) {
   const std::string over = concat(", mean ± sd of ", results.at("seeds").get<int64_t>(),
                                   " seeds, by ", size_name(results), "\n");
   text << "accuracy %" << over;
-  metric_text(text, results, "accuracy", 1);
+  text << metric_text(results.at("results"), "accuracy", 1);
   text << "\nloss" << over;
-  metric_text(text, results, "loss", 3);
+  text << metric_text(results.at("results"), "loss", 3);
   return text.str();
 }
 
@@ -201,12 +139,12 @@ void write_report(const Json& results, const std::filesystem::path& path) {
   const std::string by = size_name(results);
   report.figure(overview(results),
                 "Means over the seeds; the bands are 95 % intervals of the mean.");
-  report.table(
-      metric_table(results, "accuracy", "Accuracy in %, mean ± standard deviation, by " + by, 1));
+  report.table(metric_table(results.at("results"), "accuracy",
+                            "Accuracy in %, mean ± standard deviation, by " + by, 1));
   if (results.at("results").begin().value().contains("answer_weight"))
-    report.table(
-        metric_table(results, "answer_weight", "Attention weight on the right entry, by " + by, 3));
-  report.table(metric_table(results, "loss", "Loss, by " + by, 3));
+    report.table(metric_table(results.at("results"), "answer_weight",
+                              "Attention weight on the right entry, by " + by, 3));
+  report.table(metric_table(results.at("results"), "loss", "Loss, by " + by, 3));
   if (results.at("seeds").get<int64_t>() > 1 && results.at("results").size() > 1)
     report.table(test_table(results));
   report.table(cost_table(results));

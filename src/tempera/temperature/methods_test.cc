@@ -250,6 +250,16 @@ TEST(Llama4, StepsWithThePosition) {
                {1, 1, 1, 1 + 0.1 * std::log(2)});
 }
 
+TEST(Yarn, GrowsWithTheStretchPastTheTrainedLength) {
+  auto in = inputs(3);
+  in.queries.n = torch::tensor({{4, 8, 80}});
+  const double stretched = 0.1 * std::log(10) + 1;
+  expect_scale(make("yarn")->forward(in).q, in.queries.n, 0, {1, 1, stretched * stretched});
+  auto shape = small_shape();
+  shape.trained_length = 0;
+  EXPECT_THROW(make_method({{"yarn", {}}}, shape), Error);
+}
+
 TEST(Head, IsOneNumberAQueryHead) {
   const auto in = inputs(1);
   const auto method = make("head");

@@ -15,6 +15,7 @@
   X(ssmax)                 \
   X(log_n)                 \
   X(llama4)                \
+  X(yarn)                  \
   X(head)                  \
   X(value)                 \
   X(value_scale)

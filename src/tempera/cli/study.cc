@@ -1,0 +1,45 @@
+#include "tempera/study/study.h"
+
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tempera/cli/verb.h"
+
+namespace tempera::cli {
+namespace {
+
+// The options behind the study's name are its own.
+struct Settings {
+  std::string name;
+  std::shared_ptr<study::Study> study;
+
+  void declare(config::Options& options) {
+    std::vector<std::string> names;
+    std::string help = "what to study (`tempera study NAME --help` lists its options)";
+    for (const auto& entry : study::studies()) {
+      names.push_back(entry.name);
+      help += "; " + entry.name + ": " + entry.help;
+    }
+    options.positional("study", name, config::choices(names), help);
+    for (const auto& entry : study::studies())
+      if (entry.name == name) study = entry.make();
+    if (study) study->declare(options);
+  }
+};
+
+void run(const Settings& settings) {
+  const study::StudyReport report = settings.study->run();
+  std::cout << (settings.study->json() ? report.document.dump(1) + "\n" : report.text);
+  std::cerr << "report: " << report.folder << "/report.html\n";
+}
+
+}  // namespace
+
+Verb study_verb() {
+  return make_verb<Settings>("study", "controlled tasks, dilution and ablations, with pictures",
+                             run);
+}
+
+}  // namespace tempera::cli

@@ -1,0 +1,298 @@
+#include "tempera/study/denoise.h"
+
+#include <algorithm>
+
+#include "tempera/base/error.h"
+#include "tempera/base/version.h"
+#include "tempera/config/settings.h"
+#include "tempera/ops/torch.h"
+#include "tempera/study/study.h"
+#include "tempera/study/tables.h"
+#include "tempera/study/toy_layer.h"
+
+namespace tempera::study {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kHeadSize = 16;
+constexpr int64_t kTestContexts = 1024;
+constexpr int64_t kDenoiseCurvePoints = 20;
+
+struct DenoiseSettings : ToySettings {
+  DenoiseSettings() {
+    // Plain, query, value, both; then the same average for all tokens, plain and with values.
+    methods = {"softmax", "ssa:v=false",  "ssa:q=false:pos=false",
+               "ssa",     "focal:t=1000", "focal+ssa:t=1000:q=false:pos=false"};
+    out = "runs/denoise";
+  }
+
+  DenoiseTask task;
+  int64_t train_noise = 32;
+  std::vector<int64_t> test_noise = {0, 4, 8, 16, 32, 64, 128, 256, 512};
+
+  void declare(config::Options& options) {
+    ToySettings::declare(options);
+    options.option("size", task.size, config::range(1, 256), "numbers of a token");
+    options.option("relevant", task.relevant, config::range(1, 1 << 12),
+                   "relevant tokens of a context");
+    options.option("sigma", task.sigma, config::range(0, 100), "noise of the relevant tokens");
+    options.option("mark-noise", task.mark_noise, config::range(0, 100),
+                   "noise of the marks, which are 1 and -1");
+    options.option("train-noise", train_noise, config::range(0, 1 << 14),
+                   "noise tokens of a context in training, at most");
+    options.option("test-noise", test_noise, config::range(0, 1 << 14),
+                   "noise tokens of a context in the tests");
+  }
+
+  void validate() const {
+    if (test_noise.empty()) throw UsageError("--test-noise: give at least one number of tokens");
+    for (size_t i = 0; i < test_noise.size(); ++i)
+      if (i > 0 && test_noise[i] <= test_noise[i - 1])
+        throw UsageError("--test-noise: give the numbers in rising order, each once");
+  }
+};
+
+// The layer that learns the task: its query is the same for every context.
+class Denoiser {
+ public:
+  Denoiser(const DenoiseSettings& settings, const NamedMethod& named, int64_t seed)
+      : task_(settings.task),
+        method_(make_toy_method(named, {.width = task_.width(),
+                                        .size = kHeadSize,
+                                        .value_size = kHeadSize,
+                                        .context = task_.relevant + settings.train_noise})) {
+    auto random = toy_random(seed, "study/denoise/weights");
+    w_q_ = toy_matrix(kHeadSize, task_.width(), random);
+    w_k_ = toy_matrix(kHeadSize, task_.width(), random);
+    w_v_ = toy_matrix(kHeadSize, task_.width(), random);
+    w_o_ = toy_matrix(task_.size, kHeadSize, random);
+  }
+
+  std::vector<nn::NamedParameter> parameters() {
+    return toy_parameters({{"w_q", w_q_}, {"w_k", w_k_}, {"w_v", w_v_}, {"w_o", w_o_}}, *method_);
+  }
+  Method& method() { return *method_; }
+
+  ToyInputs inputs(const DenoiseBatch& batch) const {
+    const int64_t rows = batch.tokens.size(0);
+    auto query = torch::zeros({rows, 1, task_.width()});
+    query.select(2, task_.width() - 1).fill_(1);
+    const auto head = [](const torch::Tensor& x, const torch::Tensor& w) {
+      return torch::linear(x, w).unsqueeze(1);
+    };
+    return {query, batch.tokens, head(query, w_q_), head(batch.tokens, w_k_),
+            head(batch.tokens, w_v_)};
+  }
+
+  torch::Tensor estimate(const ToyOutput& output) const { return torch::linear(output.out, w_o_); }
+
+ private:
+  DenoiseTask task_;
+  std::shared_ptr<Method> method_;
+  torch::Tensor w_q_, w_k_, w_v_, w_o_;
+};
+
+double squared_error(const torch::Tensor& estimate, const torch::Tensor& target) {
+  return (estimate - target).square().mean().item<double>();
+}
+
+// The same contexts for every method and seed.
+DenoiseBatch test_batch(const DenoiseSettings& settings, int64_t noise) {
+  auto random = toy_random(noise, "study/denoise/test");
+  return make_denoise_batch(settings.task, kTestContexts, noise, random);
+}
+
+void measure_denoise(const DenoiseSettings& settings, Denoiser& layer, Json& result) {
+  const torch::NoGradGuard no_grad;
+  const int64_t relevant = settings.task.relevant;
+  for (const int64_t noise : settings.test_noise) {
+    const auto batch = test_batch(settings, noise);
+    const auto inputs = layer.inputs(batch);
+    const auto output = toy_attention(layer.method(), inputs);
+    auto chosen = torch::zeros({relevant + noise});
+    chosen.narrow(0, 0, relevant).fill_(1);
+    const std::string key = std::to_string(noise);
+    result["error"][key] = squared_error(layer.estimate(output), batch.target);
+    result["relevant_weight"][key] =
+        toy_weight_on(layer.method(), inputs, chosen).mean().item<double>();
+    result["query_scale"][key] = output.a_q.mean().item<double>();
+  }
+}
+
+// The mean scale of the values of each kind of token, at this step of training.
+void note_scales(Denoiser& layer, const DenoiseBatch& batch, int64_t relevant, int64_t step,
+                 Json& result) {
+  const torch::NoGradGuard no_grad;
+  const auto a_v = toy_attention(layer.method(), layer.inputs(batch)).a_v;
+  const auto part = [&](int64_t first, int64_t count) {
+    return a_v.narrow(1, first, count).mean().item<double>();
+  };
+  const std::string key = std::to_string(step);
+  result["relevant_scale"][key] = part(0, relevant);
+  result["noise_scale"][key] = part(relevant, a_v.size(1) - relevant);
+}
+
+Json denoise_job(const DenoiseSettings& settings, const NamedMethod& method, int64_t index,
+                 const std::function<void(double)>& report) {
+  const int64_t seed = settings.seed + index;
+  Denoiser layer(settings, method, seed);
+  auto random = toy_random(seed, "study/denoise/train");
+  Json result = Json::object();
+  const auto watched = test_batch(settings, std::max<int64_t>(settings.train_noise, 1));
+  const int64_t every = std::max<int64_t>(1, settings.steps / kDenoiseCurvePoints);
+  const auto loss = [&](int64_t) {
+    const int64_t noise =
+        torch::randint(settings.train_noise + 1, {1}, random, torch::dtype(torch::kInt64))
+            .item<int64_t>();
+    const auto batch = make_denoise_batch(settings.task, settings.batch, noise, random);
+    const auto output = toy_attention(layer.method(), layer.inputs(batch));
+    return torch::mse_loss(layer.estimate(output), batch.target);
+  };
+  toy_train(settings, layer.parameters(), loss, [&](int64_t step) {
+    report(static_cast<double>(step) / static_cast<double>(settings.steps));
+    if (step % every == 0 || step == settings.steps)
+      note_scales(layer, watched, settings.task.relevant, step, result);
+  });
+  measure_denoise(settings, layer, result);
+  return result;
+}
+
+// {"naive average", "optimum"}: closed forms, and what the same estimators gave on the tests.
+Json baselines(const DenoiseSettings& settings) {
+  Json naive = Json::object(), optimum = Json::object();
+  for (const int64_t noise : settings.test_noise) {
+    const auto batch = test_batch(settings, noise);
+    const std::string key = std::to_string(noise);
+    naive[key] = {{"closed", naive_error(settings.task, noise)},
+                  {"measured", squared_error(naive_estimate(settings.task, batch), batch.target)}};
+    optimum[key] = {
+        {"closed", optimal_error(settings.task)},
+        {"measured", squared_error(optimal_estimate(settings.task, batch), batch.target)}};
+  }
+  return {{"naive average", naive}, {"optimum", optimum}};
+}
+
+// By noise tokens on a logarithmic axis, where contexts without any stand at one half.
+plot::LineChart on_log_axis(plot::LineChart chart) {
+  chart.x = {.label = "noise tokens of a context", .log = true};
+  for (auto& series : chart.series)
+    for (double& x : series.x) x = std::max(x, 0.5);
+  return chart;
+}
+
+plot::LineChart error_chart(const Json& document) {
+  auto chart =
+      metric_chart(document.at("results"), "error",
+                   {.title = "Mean squared error", .y = {.label = "error a number", .log = true}});
+  for (const auto& [name, values] : document.at("baselines").items()) {
+    plot::Series series{.name = name, .dashed = true};
+    for (const auto& [noise, value] : values.items()) {
+      series.x.push_back(std::stod(noise));
+      series.y.push_back(value.at("closed"));
+    }
+    chart.series.push_back(std::move(series));
+  }
+  return on_log_axis(std::move(chart));
+}
+
+plot::Figure denoise_figure(const Json& document) {
+  const Json& methods = document.at("results");
+  plot::Figure made{.title = "", .panels = {}, .columns = 2};
+  made.panels.emplace_back(error_chart(document));
+  made.panels.emplace_back(
+      on_log_axis(metric_chart(methods, "relevant_weight",
+                               {.title = "Attention weight on the relevant tokens",
+                                .y = {.label = "weight", .min = 0, .max = 1}})));
+  made.panels.emplace_back(metric_chart(methods, "noise_scale",
+                                        {.title = "Value temperature of noise tokens",
+                                         .x = {.label = "step of training"},
+                                         .y = {.label = "mean of a_v"}}));
+  made.panels.emplace_back(metric_chart(methods, "relevant_scale",
+                                        {.title = "Value temperature of relevant tokens",
+                                         .x = {.label = "step of training"},
+                                         .y = {.label = "mean of a_v"}}));
+  return made;
+}
+
+// The methods and the baselines in one table.
+Json with_baselines(const Json& document) {
+  Json rows = document.at("results");
+  for (const auto& [name, values] : document.at("baselines").items())
+    for (const auto& [noise, value] : values.items())
+      rows[name]["error"][noise] = summary({value.at("closed").get<double>()});
+  return rows;
+}
+
+plot::HtmlReport denoise_page(const Json& document) {
+  plot::HtmlReport report("A vector from relevant and noise tokens");
+  report.paragraph(
+      "A context holds relevant tokens, each the wanted vector with noise, and tokens of noise "
+      "alone. A mark tells which is which. One attention layer reads the context and gives the "
+      "vector; the methods differ in its temperatures. Beyond the largest number of noise tokens "
+      "of training, no method has seen such contexts.");
+  report.figure(denoise_figure(document),
+                "Means over the seeds; the bands are 95 % intervals of the mean. Contexts without "
+                "noise tokens are drawn at one half.");
+  report.table(metric_table(with_baselines(document), "error",
+                            "Mean squared error a number, by noise tokens of a context", 4));
+  report.table(metric_table(document.at("results"), "relevant_weight",
+                            "Attention weight on the relevant tokens", 3));
+  report.heading("How it was made");
+  report.paragraph("Tempera " + document.at("tempera").get<std::string>() +
+                   ", `tempera study denoise`. The settings:");
+  report.code(document.at("settings").dump(2));
+  return report;
+}
+
+class DenoiseStudy final : public Study {
+ public:
+  void declare(config::Options& options) override { settings_.declare(options); }
+  bool json() const override { return settings_.json; }
+
+  StudyReport run() override {
+    settings_.validate();
+    const auto methods = parse_methods(settings_.methods);
+    for (const auto& method : methods) Denoiser(settings_, method, 0);  // throws for what is unfit
+    StudyFolder folder(settings_.out, config::describe(settings_), declare_fresh<DenoiseSettings>);
+    folder.begin();
+    const MethodGrid grid{.title = "denoise",
+                          .methods = methods,
+                          .seeds = settings_.seeds,
+                          .threads = settings_.threads,
+                          .make = [&](const NamedMethod& method, int64_t seed, const auto& report) {
+                            return denoise_job(settings_, method, seed, report);
+                          }};
+    const auto jobs = run_grid(grid, folder);
+    Json results = Json::object();
+    for (size_t i = 0; i < methods.size(); ++i)
+      for (const char* metric :
+           {"error", "relevant_weight", "query_scale", "noise_scale", "relevant_scale"})
+        results[methods[i].label][metric] = summarise(jobs[i], metric);
+    const Json document{{"tempera", std::string(version())},
+                        {"study", "denoise"},
+                        {"seeds", settings_.seeds},
+                        {"settings", config::to_json(config::describe(settings_))},
+                        {"baselines", baselines(settings_)},
+                        {"results", std::move(results)}};
+    write_study(folder.path(), document, denoise_figure(document), denoise_page(document));
+    return {document, text(document), settings_.out};
+  }
+
+ private:
+  std::string text(const Json& document) const {
+    const std::string over = concat(", mean ± sd of ", settings_.seeds, " seeds, by ");
+    return concat("mean squared error", over, "noise tokens\n",
+                  metric_text(with_baselines(document), "error", 4),
+                  "\nweight on the relevant tokens", over, "noise tokens\n",
+                  metric_text(document.at("results"), "relevant_weight", 3));
+  }
+
+  DenoiseSettings settings_;
+};
+
+}  // namespace
+
+std::shared_ptr<Study> make_denoise_study() { return std::make_shared<DenoiseStudy>(); }
+
+}  // namespace tempera::study

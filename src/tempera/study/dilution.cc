@@ -1,0 +1,139 @@
+#include <cmath>
+#include <optional>
+
+#include "tempera/base/error.h"
+#include "tempera/study/compare.h"
+#include "tempera/study/dilution_model.h"
+#include "tempera/study/pool.h"
+#include "tempera/study/study.h"
+#include "tempera/study/tables.h"
+#include "tempera/temperature/registry.h"
+
+namespace tempera::study {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+plot::LineChart by_entries(const Json& methods, const std::string& metric, const std::string& title,
+                           plot::Axis y) {
+  plot::LineChart chart{
+      .title = title, .x = {.label = "entries of the book", .log = true}, .y = std::move(y)};
+  for (const auto& size : sizes_of(methods, metric)) chart.x.ticks.push_back(std::stod(size));
+  return metric_chart(methods, metric, std::move(chart));
+}
+
+plot::Figure dilution_figure(const Json& document) {
+  const Json& methods = document.at("results");
+  plot::Figure made{.title = "", .panels = {}, .columns = 2};
+  auto entropy = by_entries(methods, "answer_entropy", "Entropy of the rows that look up a number",
+                            {.label = "nats", .min = 0});
+  plot::Series uniform{.name = "all of the book alike", .dashed = true, .color = plot::kMuted};
+  for (const double entries : entropy.x.ticks) {
+    uniform.x.push_back(entries);
+    uniform.y.push_back(std::log(2 * entries));  // a name and a number each
+  }
+  entropy.series.push_back(std::move(uniform));
+  made.panels.emplace_back(std::move(entropy));
+  made.panels.emplace_back(by_entries(methods, "answer_weight", "Weight on the right number",
+                                      {.label = "weight", .min = 0, .max = 1}));
+  made.panels.emplace_back(
+      by_entries(methods, "accuracy", "Accuracy", {.label = "%", .min = 0, .max = 100}));
+  made.panels.emplace_back(by_entries(methods, "query_scale", "Inverse temperature of the queries",
+                                      {.label = "mean of a_q"}));
+  return made;
+}
+
+plot::HtmlReport dilution_page(const Json& document) {
+  const Json& methods = document.at("results");
+  plot::HtmlReport report("How attention thins out");
+  report.paragraph(
+      "Models of the phone-book task, trained on small books and asked in large ones. Entropy and "
+      "weight are those of the rows at which a number is asked for, in the head that puts most "
+      "weight on the right number.");
+  report.figure(dilution_figure(document),
+                "Means over the seeds; the bands are 95 % intervals of the mean. The dashed line "
+                "is the entropy of equal weights on all tokens of the book.");
+  report.table(metric_table(methods, "answer_entropy", "Entropy in nats, by entries", 2));
+  report.table(metric_table(methods, "answer_weight", "Weight on the right number", 3));
+  report.table(metric_table(methods, "accuracy", "Accuracy in %", 1));
+  report.heading("How it was made");
+  report.paragraph("Tempera " + document.at("tempera").get<std::string>() +
+                   ", `tempera study dilution`. The settings of the comparison:");
+  report.code(document.at("settings").dump(2));
+  return report;
+}
+
+Json read_run(const std::string& run) {
+  const fs::path file = fs::path(run) / "results.json";
+  if (!fs::is_regular_file(file))
+    throw UsageError(concat("--run ", run,
+                            ": there is no results.json; give the folder of a "
+                            "finished `tempera compare`"));
+  return read_result(file);
+}
+
+void check_answers(const Json& document) {
+  TEMPERA_CHECK(document.contains("results") && document["results"].is_object() &&
+                    !document["results"].empty(),
+                "the run holds no results of a comparison");
+  for (const auto& [method, result] : document["results"].items())
+    TEMPERA_CHECK(result.contains("answer_entropy") && result.contains("answer_weight"), "method ",
+                  method,
+                  ": the results have no attention on the answers; they come from a task that "
+                  "knows its answers, such as phonebook, of this version");
+}
+
+class DilutionStudy final : public Study {
+ public:
+  DilutionStudy() {
+    comparison_.out = "runs/dilution";
+    comparison_.methods.clear();
+    for (const auto& entry : method_registry()) comparison_.methods.push_back(entry.name);
+  }
+
+  void declare(config::Options& options) override {
+    options.positional("model", model_,
+                       "a model that reads text: a folder or a .gguf file; none: models of the "
+                       "phone book are trained");
+    if (model_) {
+      text_.declare(options);
+      return;
+    }
+    options.option("run", run_,
+                   "the folder of a finished `tempera compare`, read instead of training");
+    comparison_.declare(options);
+  }
+
+  bool json() const override { return model_ ? text_.json : comparison_.json; }
+
+  StudyReport run() override {
+    if (model_) return model_dilution(*model_, text_);
+    if (!comparison_.data.text.empty())
+      throw UsageError("--text goes with a model: tempera study dilution MODEL --text FILE");
+    const Json document = run_ ? read_run(*run_) : compare(comparison_);
+    check_answers(document);
+    const fs::path folder = comparison_.out;
+    fs::create_directories(folder);
+    write_study(folder, document, dilution_figure(document), dilution_page(document));
+    const Json& methods = document.at("results");
+    const std::string over = concat(", mean ± sd of ", document.at("seeds").get<int64_t>(),
+                                    " seeds, by entries of the book\n");
+    return {document,
+            concat("entropy, nats", over, metric_text(methods, "answer_entropy", 2),
+                   "\nweight on the right number", over, metric_text(methods, "answer_weight", 3),
+                   "\naccuracy %", over, metric_text(methods, "accuracy", 1)),
+            comparison_.out};
+  }
+
+ private:
+  std::optional<std::string> model_, run_;
+  CompareSettings comparison_;
+  ModelDilutionSettings text_;
+};
+
+}  // namespace
+
+std::shared_ptr<Study> make_dilution_study() { return std::make_shared<DilutionStudy>(); }
+
+}  // namespace tempera::study

@@ -1,0 +1,319 @@
+#include "tempera/study/graph.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tempera/base/error.h"
+#include "tempera/base/version.h"
+#include "tempera/config/settings.h"
+#include "tempera/data/random.h"
+#include "tempera/ops/torch.h"
+#include "tempera/study/study.h"
+#include "tempera/study/tables.h"
+#include "tempera/study/toy_layer.h"
+
+namespace tempera::study {
+
+using Json = nlohmann::ordered_json;
+
+Graph make_graph(int64_t nodes, int64_t most, int64_t seed) {
+  data::RandomStream random(data::derive_seed(static_cast<uint64_t>(seed), "study/graph"), 0);
+  data::DistinctSampler others(static_cast<uint32_t>(nodes - 1));
+  Graph graph;
+  graph.transition = torch::zeros({nodes, nodes});
+  for (int64_t node = 0; node < nodes; ++node) {
+    const int64_t degree = node % most + 1;
+    graph.degrees.push_back(degree);
+    std::vector<uint32_t> neighbours(static_cast<size_t>(degree));
+    others.sample(random, neighbours);
+    for (const int64_t drawn : neighbours) {
+      const int64_t neighbour = drawn < node ? drawn : drawn + 1;  // never the node itself
+      graph.transition[node][neighbour] = 1.0 / static_cast<double>(degree);
+    }
+  }
+  return graph;
+}
+
+namespace {
+
+constexpr int64_t kGraphCurvePoints = 20;
+
+struct GraphSettings : ToySettings {
+  GraphSettings() {
+    methods = {"softmax", "head", "focal-learned:axis=token", "ssa:v=false"};
+    out = "runs/graph";
+  }
+
+  int64_t nodes = 32;
+  int64_t neighbours = 8;
+  int64_t width = 32;
+  int64_t head_size = 16;
+
+  void declare(config::Options& options) {
+    ToySettings::declare(options);
+    options.option("nodes", nodes, config::range(2, 256), "nodes of the graph");
+    options.option("neighbours", neighbours, config::range(1, 255), "most neighbours of a node");
+    options.option("width", width, config::range(1, 4096),
+                   "numbers of a node's vector, which is drawn and stays");
+    options.option("head-size", head_size, config::range(8, 256), "size of queries and keys");
+  }
+
+  void validate() const {
+    if (neighbours >= nodes)
+      throw UsageError(concat("--neighbours ", neighbours, " given: a graph of ", nodes,
+                              " nodes has room for ", nodes - 1));
+    if (head_size % 8 != 0)
+      throw UsageError(concat("--head-size ", head_size, " given; a multiple of 8 expected"));
+  }
+};
+
+// A context shows every node once, and the query asks for the successor of one. The value of a node
+// is its own unit vector, so that the output is a distribution over the nodes. The layer has no
+// positions and cannot see the order of a context, so that one order stands for all.
+class Walker {
+ public:
+  Walker(const GraphSettings& settings, const NamedMethod& named, int64_t seed)
+      : nodes_(settings.nodes),
+        method_(make_toy_method(named, {.width = settings.width,
+                                        .size = settings.head_size,
+                                        .value_size = settings.nodes,
+                                        .context = settings.nodes})) {
+    auto random = toy_random(seed, "study/graph/weights");
+    vectors_ = torch::randn({nodes_, settings.width}, random);
+    w_q_ = toy_matrix(settings.head_size, settings.width, random);
+    w_k_ = toy_matrix(settings.head_size, settings.width, random);
+    check_values(named);
+  }
+
+  std::vector<nn::NamedParameter> parameters() {
+    return toy_parameters({{"w_q", w_q_}, {"w_k", w_k_}}, *method_);
+  }
+
+  // (B, nodes) of the asked nodes (B).
+  ToyOutput successors(const torch::Tensor& asked) const {
+    const int64_t batch = asked.size(0);
+    const auto query = vectors_.index_select(0, asked).unsqueeze(1);
+    const auto context = vectors_.expand({batch, -1, -1});
+    const auto keys = torch::linear(vectors_, w_k_).expand({batch, 1, -1, -1});
+    const auto values = torch::eye(nodes_).expand({batch, 1, -1, -1});
+    return toy_attention(*method_,
+                         {query, context, torch::linear(query, w_q_).unsqueeze(1), keys, values});
+  }
+
+  // Of W_q W_k^T, as it acts on the vectors of the nodes.
+  torch::Tensor product() const { return torch::matmul(w_q_.t(), w_k_); }
+
+ private:
+  // Scaled values are no distribution.
+  void check_values(const NamedMethod& named) const {
+    const torch::NoGradGuard no_grad;
+    if (successors(torch::zeros({1}, torch::kInt64)).scales_values)
+      throw UsageError(concat("--methods: ", named.label,
+                              " scales the values, and here the output is the distribution "
+                              "itself; take queries or keys alone, such as ssa:v=false"));
+  }
+
+  int64_t nodes_;
+  std::shared_ptr<Method> method_;
+  torch::Tensor vectors_, w_q_, w_k_;
+};
+
+// The sum of the absolute differences, (nodes).
+torch::Tensor l1_errors(const torch::Tensor& predicted, const Graph& graph) {
+  return (predicted - graph.transition).abs().sum(1);
+}
+
+Json mean_by_degree(const Graph& graph, const torch::Tensor& values) {
+  Json sums = Json::object();
+  std::vector<double> sum(graph.degrees.size() + 1), count(graph.degrees.size() + 1);
+  for (size_t node = 0; node < graph.degrees.size(); ++node) {
+    const auto degree = static_cast<size_t>(graph.degrees[node]);
+    sum[degree] += values[static_cast<int64_t>(node)].item<double>();
+    count[degree] += 1;
+  }
+  for (size_t degree = 1; degree < sum.size(); ++degree)
+    if (count[degree] > 0) sums[std::to_string(degree)] = sum[degree] / count[degree];
+  return sums;
+}
+
+// Pearson's; 0 where one of them does not vary.
+double correlation(const torch::Tensor& a, const torch::Tensor& b) {
+  const auto da = a - a.mean(), db = b - b.mean();
+  const double norm = (da.norm() * db.norm()).item<double>();
+  // Rounding alone moves scales that are equal.
+  return norm > 1e-6 ? (da * db).sum().item<double>() / norm : 0;
+}
+
+Json measure_graph(const Walker& walker, const Graph& graph) {
+  const torch::NoGradGuard no_grad;
+  const auto output =
+      walker.successors(torch::arange(static_cast<int64_t>(graph.degrees.size()), torch::kInt64));
+  const auto errors = l1_errors(output.out, graph);
+  const auto degrees = torch::tensor(graph.degrees).to(torch::kFloat32);
+  const auto product = walker.product();
+  Json nodes = Json::array();
+  for (size_t node = 0; node < graph.degrees.size(); ++node) {
+    const auto i = static_cast<int64_t>(node);
+    nodes.push_back({{"neighbours", graph.degrees[node]},
+                     {"scale", output.a_q[i].item<double>()},
+                     {"l1", errors[i].item<double>()}});
+  }
+  return {{"l1", mean_by_degree(graph, errors)},
+          {"scale", mean_by_degree(graph, output.a_q)},
+          {"total",
+           {{"l1", errors.mean().item<double>()},
+            {"frobenius", product.norm().item<double>()},
+            {"spectral", torch::linalg_svdvals(product).max().item<double>()},
+            {"correlation", correlation(output.a_q, degrees)}}},
+          {"nodes", std::move(nodes)}};
+}
+
+Json graph_job(const GraphSettings& settings, const NamedMethod& method, int64_t index,
+               const std::function<void(double)>& report) {
+  const int64_t seed = settings.seed + index;
+  const Graph graph = make_graph(settings.nodes, settings.neighbours, seed);
+  Walker walker(settings, method, seed);
+  auto random = toy_random(seed, "study/graph/train");
+  Json curve = Json::object();
+  const int64_t every = std::max<int64_t>(1, settings.steps / kGraphCurvePoints);
+  const auto loss = [&](int64_t) {
+    const auto asked =
+        torch::randint(settings.nodes, {settings.batch}, random, torch::dtype(torch::kInt64));
+    const auto drawn = torch::multinomial(graph.transition.index_select(0, asked), 1,
+                                          /*replacement=*/true, random);
+    // The smallest float guards the logarithm of a weight that underflowed.
+    return -walker.successors(asked).out.gather(1, drawn).clamp_min(1e-38).log().mean();
+  };
+  toy_train(settings, walker.parameters(), loss, [&](int64_t step) {
+    report(static_cast<double>(step) / static_cast<double>(settings.steps));
+    if (step % every == 0 || step == settings.steps)
+      curve[std::to_string(step)] = measure_graph(walker, graph).at("total").at("l1");
+  });
+  Json result = measure_graph(walker, graph);
+  result["curve"] = std::move(curve);
+  return result;
+}
+
+plot::LineChart scale_chart(const Json& document) {
+  plot::LineChart chart{.title = "Inverse temperature of each node",
+                        .x = {.label = "neighbours of the node"},
+                        .y = {.label = "a_q"}};
+  for (const auto& [method, result] : document.at("results").items()) {
+    plot::Series series{.name = method, .line = false, .markers = true};
+    for (const Json& node : result.at("nodes").at(0)) {
+      series.x.push_back(node.at("neighbours"));
+      series.y.push_back(node.at("scale"));
+    }
+    chart.series.push_back(std::move(series));
+  }
+  return chart;
+}
+
+plot::BarChart norm_chart(const Json& document) {
+  plot::BarChart chart{.title = "Norm of W_q W_k^T", .y = {.label = "Frobenius norm"}};
+  chart.series.push_back({.name = "norm"});
+  for (const auto& [method, result] : document.at("results").items()) {
+    const Json& norm = result.at("total").at("frobenius");
+    chart.categories.push_back(method);
+    chart.series[0].values.push_back(norm.at("mean"));
+    chart.series[0].spread.push_back(norm.at("ci95"));
+  }
+  return chart;
+}
+
+plot::Figure graph_figure(const Json& document) {
+  const Json& methods = document.at("results");
+  plot::Figure made{.title = "", .panels = {}, .columns = 2};
+  made.panels.emplace_back(metric_chart(methods, "l1",
+                                        {.title = "Error of the transition matrix",
+                                         .x = {.label = "neighbours of the node"},
+                                         .y = {.label = "L1 distance of a row", .min = 0}}));
+  made.panels.emplace_back(scale_chart(document));
+  made.panels.emplace_back(metric_chart(methods, "curve",
+                                        {.title = "Error during training",
+                                         .x = {.label = "step"},
+                                         .y = {.label = "mean L1 distance", .log = true}}));
+  made.panels.emplace_back(norm_chart(document));
+  return made;
+}
+
+plot::HtmlReport graph_page(const Json& document) {
+  plot::HtmlReport report("Next node of a graph");
+  report.paragraph(
+      "From a node the next one is any of its neighbours, all equally likely, and nodes have from "
+      "one neighbour to many. One attention layer reads a context with every node and gives the "
+      "distribution of the next: spiky after a node with one neighbour, flat after one with many.");
+  report.figure(graph_figure(document),
+                "Means over the seeds with 95 % intervals; the inverse temperatures are those of "
+                "the first seed, a point a node.");
+  const Json& methods = document.at("results");
+  report.table(metric_table(methods, "l1", "L1 distance of a row, by neighbours of the node", 3));
+  report.table(
+      metric_table(methods, "scale", "Inverse temperature a_q, by neighbours of the node", 2));
+  report.table(metric_table(methods, "total",
+                            "Over all nodes: mean L1 distance, norms of W_q W_k^T, correlation of "
+                            "a_q with the number of neighbours",
+                            3));
+  report.heading("How it was made");
+  report.paragraph("Tempera " + document.at("tempera").get<std::string>() +
+                   ", `tempera study graph`. The settings:");
+  report.code(document.at("settings").dump(2));
+  return report;
+}
+
+class GraphStudy final : public Study {
+ public:
+  void declare(config::Options& options) override { settings_.declare(options); }
+  bool json() const override { return settings_.json; }
+
+  StudyReport run() override {
+    settings_.validate();
+    const auto methods = parse_methods(settings_.methods);
+    for (const auto& method : methods) Walker(settings_, method, 0);  // throws for what is unfit
+    StudyFolder folder(settings_.out, config::describe(settings_), declare_fresh<GraphSettings>);
+    folder.begin();
+    const MethodGrid grid{.title = "graph",
+                          .methods = methods,
+                          .seeds = settings_.seeds,
+                          .threads = settings_.threads,
+                          .make = [&](const NamedMethod& method, int64_t seed, const auto& report) {
+                            return graph_job(settings_, method, seed, report);
+                          }};
+    const auto jobs = run_grid(grid, folder);
+    Json results = Json::object();
+    for (size_t i = 0; i < methods.size(); ++i) {
+      Json& result = results[methods[i].label];
+      for (const char* metric : {"l1", "scale", "total", "curve"})
+        result[metric] = summarise(jobs[i], metric);
+      for (const Json& seed : jobs[i]) result["nodes"].push_back(seed.at("nodes"));
+    }
+    const Json document{{"tempera", std::string(version())},
+                        {"study", "graph"},
+                        {"seeds", settings_.seeds},
+                        {"settings", config::to_json(config::describe(settings_))},
+                        {"results", std::move(results)}};
+    write_study(folder.path(), document, graph_figure(document), graph_page(document));
+    return {document, text(document), settings_.out};
+  }
+
+ private:
+  std::string text(const Json& document) const {
+    const Json& methods = document.at("results");
+    const std::string over = concat(", mean ± sd of ", settings_.seeds, " seeds");
+    return concat("L1 distance of a row", over, ", by neighbours of the node\n",
+                  metric_text(methods, "l1", 3), "\ninverse temperature a_q", over,
+                  ", by neighbours of the node\n", metric_text(methods, "scale", 2),
+                  "\nover all nodes", over,
+                  "; norms of W_q W_k^T; correlation of a_q with the "
+                  "number of neighbours\n",
+                  metric_text(methods, "total", 3));
+  }
+
+  GraphSettings settings_;
+};
+
+}  // namespace
+
+std::shared_ptr<Study> make_graph_study() { return std::make_shared<GraphStudy>(); }
+
+}  // namespace tempera::study

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace tempera::study {
+
+// One model of a study: trained and measured on one thread, its result kept in a file.
+struct Piece {
+  std::string label;  // for the progress
+  std::filesystem::path file;
+  // report(share done) is called often and may throw.
+  std::function<nlohmann::ordered_json(const std::function<void(double share)>& report)> make;
+};
+
+// Makes the files that are not there, in parallel over `threads` (0: one a core). After a signal it
+// throws Interrupted: finished pieces are kept, and the same call goes on.
+void run_pieces(const std::string& title, const std::vector<Piece>& pieces, int64_t threads);
+
+nlohmann::ordered_json read_result(const std::filesystem::path& file);
+
+}  // namespace tempera::study
