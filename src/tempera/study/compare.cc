@@ -61,13 +61,11 @@ bool check_folder(const CompareSettings& settings, const fs::path& out) {
 }
 
 // The model of one method, with what the data says about it.
-nn::ModelConfig model_for(const CompareSettings& settings, const NamedMethod& method,
-                          const data::Dataset& dataset) {
+nn::ModelConfig model_for(const CompareSettings& settings, const train::DataSource& source,
+                          const NamedMethod& method, const data::Dataset& dataset) {
   nn::ModelConfig model = settings.model;
   model.temperature = method.temperature;
-  if (model.vocabulary == 0) model.vocabulary = dataset.vocabulary();
-  if (model.outputs == 0 && dataset.classes() != dataset.vocabulary())
-    model.outputs = dataset.classes();
+  source.complete(model, dataset);
   model.validate();
   data::check_fits(dataset, {.vocabulary = model.vocabulary,
                              .classes = model.output_count(),
@@ -123,10 +121,11 @@ class Pool {
   void one(size_t index) {
     const Work& work = work_[index];
     const auto seed = static_cast<uint64_t>(settings_.training.seed + work.seed);
-    const auto dataset = source_.dataset(settings_.model.context, seed);
-    Job job{.model = model_for(settings_, work.method, *dataset),
+    const auto dataset = source_.dataset(settings_.model.context, seed, settings_.model.kind);
+    Job job{.model = model_for(settings_, source_, work.method, *dataset),
             .training = settings_.training,
-            .seed = seed};
+            .seed = seed,
+            .translator = settings_.data.source.empty() ? nullptr : source_.text_tokenizer()};
     job.training.seed += work.seed;
     job.training.eval_rows = 0;  // the held-out sets are scored at the end
     Json result = run_job(job, dataset, [&](double share) { report(index, share); });
@@ -181,8 +180,10 @@ Json summarise(const std::vector<Json>& jobs) {
     return by_size;
   };
   Json result{{"accuracy", gather("accuracy", 100)}, {"loss", gather("loss", 1)}};
-  for (const char* extra : {"answer_weight", "query_scale"})
+  for (const char* extra : {"answer_weight", "query_scale", "bleu", "chrf"})
     if (Json values = gather(extra, 1); !values.is_null()) result[extra] = std::move(values);
+  if (Json values = gather("f1_macro", 100); !values.is_null())
+    result["f1_macro"] = std::move(values);
   Json curves = Json::array();
   std::vector<double> seconds;
   for (const Json& job : jobs) {
@@ -198,13 +199,17 @@ Json summarise(const std::vector<Json>& jobs) {
 
 // p-values of the paired test of each method against the first, per size.
 void add_tests(Json& results) {
-  const Json& base = results.begin().value().at("accuracy");
   const std::string base_name = results.begin().key();
-  for (auto& [method, result] : results.items()) {
-    if (method == base_name) continue;
-    for (auto& [size, row] : result.at("accuracy").items())
-      row["p_against_first"] = paired_p_value(row.at("seeds").get<std::vector<double>>(),
-                                              base.at(size).at("seeds").get<std::vector<double>>());
+  for (const char* metric : {"accuracy", "loss", "bleu", "chrf", "f1_macro"}) {
+    if (!results.begin().value().contains(metric)) continue;
+    const Json& base = results.begin().value().at(metric);
+    for (auto& [method, result] : results.items()) {
+      if (method == base_name) continue;
+      for (auto& [size, row] : result.at(metric).items())
+        row["p_against_first"] =
+            paired_p_value(row.at("seeds").get<std::vector<double>>(),
+                           base.at(size).at("seeds").get<std::vector<double>>());
+    }
   }
 }
 
@@ -218,7 +223,9 @@ Json collect(const CompareSettings& settings, const std::vector<Work>& work) {
   }
   add_tests(results);
   return {{"tempera", std::string(version())},
-          {"task", settings.data.task.value_or("text")},
+          {"task", settings.data.task.value_or(!settings.data.source.empty()     ? "translation"
+                                               : !settings.data.labelled.empty() ? "classes"
+                                                                                 : "text")},
           {"seeds", settings.seeds},
           {"settings", config::to_json(config::describe(settings))},
           {"results", results}};
@@ -243,11 +250,13 @@ void CompareSettings::declare(config::Options& options) {
   config::threads_option(options, threads);
   config::json_option(options, json);
   data.declare(options);
-  if (!data.text.empty() && data.task == "phonebook") {
+  if (data.has_files() && data.task == "phonebook") {
     // The built-in task is only the default: files replace it, and its model with it.
     data.task.reset();
     model = nn::ModelConfig{};
     training = train::TrainOptions{};
+    if (!data.source.empty()) model.kind = nn::ModelKind::kEncoderDecoder;
+    if (!data.labelled.empty()) model.kind = nn::ModelKind::kEncoder;
   }
   training.declare(options);
   model.declare_model(options);
@@ -281,8 +290,8 @@ train::DataSource open_data(const CompareSettings& settings,
   const bool fresh = check_folder(settings, out);
   try {
     train::DataSource source(settings.data, out / "data", [](int64_t) {});
-    const auto dataset = source.dataset(settings.model.context, 0);
-    for (const auto& method : methods) model_for(settings, method, *dataset);
+    const auto dataset = source.dataset(settings.model.context, 0, settings.model.kind);
+    for (const auto& method : methods) model_for(settings, source, method, *dataset);
     if (fresh) {
       fs::create_directories(out / "jobs");
       write_file(out / "settings.json", config::to_json(config::describe(settings)).dump(2) + "\n");

@@ -14,11 +14,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Those of some kinds of data alone.
+constexpr std::pair<const char*, const char*> kMoreMetrics[] = {
+    {"bleu", "BLEU"}, {"chrf", "chrF"}, {"f1_macro", "F1 %, mean over the classes"}};
+
 bool is_phonebook(const Json& results) { return results.at("task") == "phonebook"; }
 
 // What grows from set to set.
 std::string size_name(const Json& results) {
-  return is_phonebook(results) ? "entries" : results.at("task") == "text" ? "tokens a row" : "size";
+  const auto& task = results.at("task");
+  const bool files = task == "text" || task == "translation" || task == "classes";
+  return is_phonebook(results) ? "entries" : files ? "tokens a row" : "size";
 }
 
 std::vector<std::string> sizes(const Json& results) {
@@ -189,6 +195,11 @@ std::string results_text(const Json& results) {
   metric_text(text, results, "accuracy", 1);
   text << "\nloss" << over;
   metric_text(text, results, "loss", 3);
+  for (const auto& [metric, name] : kMoreMetrics) {
+    if (!results.at("results").begin().value().contains(metric)) continue;
+    text << "\n" << name << over;
+    metric_text(text, results, metric, 2);
+  }
   return text.str();
 }
 
@@ -207,6 +218,9 @@ void write_report(const Json& results, const std::filesystem::path& path) {
     report.table(
         metric_table(results, "answer_weight", "Attention weight on the right entry, by " + by, 3));
   report.table(metric_table(results, "loss", "Loss, by " + by, 3));
+  for (const auto& [metric, name] : kMoreMetrics)
+    if (results.at("results").begin().value().contains(metric))
+      report.table(metric_table(results, metric, concat(name, ", by ", by), 2));
   if (results.at("seeds").get<int64_t>() > 1 && results.at("results").size() > 1)
     report.table(test_table(results));
   report.table(cost_table(results));
