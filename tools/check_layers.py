@@ -29,7 +29,7 @@ ALLOWED = {
     "train": JOB | {"data", "eval"},
     "generate": JOB,
     "adapt": JOB | {"data", "eval", "train"},
-    "study": JOB | {"data", "eval", "train"},
+    "study": JOB | {"data", "eval", "generate", "train"},
     "bench": JOB | {"data", "train", "generate"},
     "lens": JOB | {"generate"},
     "serve": JOB | {"generate", "lens"},

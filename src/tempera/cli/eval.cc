@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -10,8 +12,11 @@
 #include "tempera/cli/model.h"
 #include "tempera/cli/verb.h"
 #include "tempera/config/common.h"
+#include "tempera/data/text.h"
+#include "tempera/eval/examples.h"
 #include "tempera/eval/report.h"
 #include "tempera/eval/text_task.h"
+#include "tempera/generate/translate.h"
 #include "tempera/io/json.h"
 #include "tempera/ops/torch.h"
 #include "tempera/train/data_source.h"
@@ -29,6 +34,7 @@ struct Settings {
   std::string model;
   train::DataOptions data;
   eval::TextTaskOptions text_task;
+  generate::BeamOptions beam;
   std::vector<int64_t> sizes;
   int64_t window = 0, stride = 0, max_tokens = 0, rows = 0;
   std::optional<std::string> out;
@@ -42,6 +48,7 @@ struct Settings {
                        "a run's folder, a checkpoint, a folder of transformers or a .gguf file");
     data.declare_sources(options, eval::text_task_names());
     text_task.declare(options);
+    beam.declare(options);
     options.option("sizes", sizes, config::range(1, 1 << 24),
                    "sizes of a built-in task, instead of those it was given");
     options.option("window", window, config::range(0, 1 << 30),
@@ -73,7 +80,7 @@ train::DataOptions own_data(const OpenModel& opened) {
   const auto state = ordered_json::parse(text);
   const auto settings = state.value("settings", ordered_json::object());
   ordered_json kept = ordered_json::object();
-  for (const char* key : {"text", "held-out", "task"})
+  for (const char* key : {"text", "held-out", "task", "source", "target", "labelled", "tokenizer"})
     if (settings.contains(key)) kept[key] = settings[key];
   return config::from_json<train::DataOptions>(kept, file.string());
 }
@@ -130,19 +137,69 @@ Result eval_files(const OpenModel& opened, const train::DataOptions& data,
   return result;
 }
 
-// The part of its own text that the model never saw.
-Result eval_own_text(const OpenModel& opened, const train::DataOptions& data,
+Result eval_translations(const OpenModel& opened, const train::DataOptions& data,
+                         const Settings& settings) {
+  const auto& tokenizer = tokenizer_of(opened);
+  std::vector<std::string> sources, references;
+  for (size_t i = 0; i < data.source.size(); ++i) {
+    std::ranges::move(data::read_lines(data.source[i]), std::back_inserter(sources));
+    std::ranges::move(data::read_lines(data.target[i]), std::back_inserter(references));
+    TEMPERA_CHECK(sources.size() == references.size(), data.source[i], " and ", data.target[i],
+                  " have different numbers of lines");
+  }
+  Progress progress("translate", static_cast<int64_t>(sources.size()), "sentences");
+  std::vector<std::string> texts;
+  for (auto& translation : generate::translate(*opened.model, tokenizer, sources, settings.beam,
+                                               [&](int64_t done) { progress.update(done); }))
+    texts.push_back(std::move(translation.text));
+  progress.finish();
+  auto result = eval::translation_result(eval::score_translations(texts, references),
+                                         settings.text_task.task.seed);
+  result.document["beams"] = settings.beam.beams;
+  return result;
+}
+
+// Files for an encoder or an encoder-decoder.
+Result eval_examples(const OpenModel& opened, const train::DataOptions& data,
+                     const Settings& settings) {
+  if (!data.source.empty()) return eval_translations(opened, data, settings);
+  const auto& config = opened.model->config();
+  const auto& tokenizer = tokenizer_of(opened);
+  if (!data.labelled.empty()) {
+    const std::vector<fs::path> files(data.labelled.begin(), data.labelled.end());
+    return eval::example_result("classes", eval::score_labelled(*opened.model, tokenizer, files),
+                                config.output_count());
+  }
+  const std::vector<fs::path> files(data.text.begin(), data.text.end());
+  const int64_t length = settings.window > 0 ? settings.window : config.context;
+  return eval::example_result("hidden tokens",
+                              eval::score_hidden(*opened.model, tokenizer, files, length),
+                              config.output_count());
+}
+
+// The part of its own data that the model never saw.
+Result eval_own_data(const OpenModel& opened, const train::DataOptions& data,
                      const Settings& settings) {
   const fs::path shards = fs::weakly_canonical(opened.path).parent_path().parent_path() / "data";
   if (data.has_plain_text() && !fs::exists(shards))
     throw UsageError(concat("the data of the run is not in ", shards.string(),
                             " any more; give a text with --text"));
-  const train::DataSource source(data, shards, {});
+  const train::DataSource source(data, shards, {}, data.text.empty() ? opened.tokenizer : nullptr);
   const auto& config = opened.model->config();
-  const auto dataset = source.dataset(settings.window > 0 ? settings.window : config.context, 0);
-  const auto scores = eval::score_held_out_text(*opened.model, *dataset, settings.rows);
-  Result result{eval::to_json(scores), eval::to_text(scores),
-                eval::to_figure("Perplexity of held-out text", scores)};
+  const auto dataset =
+      source.dataset(settings.window > 0 ? settings.window : config.context, 0, config.kind);
+  Result result;
+  if (config.kind == nn::ModelKind::kDecoder) {
+    const auto scores = eval::score_held_out_text(*opened.model, *dataset, settings.rows);
+    result = {eval::to_json(scores), eval::to_text(scores),
+              eval::to_figure("Perplexity of held-out text", scores)};
+  } else {
+    TEMPERA_CHECK(!dataset->held_out_sets().empty(),
+                  "the run held nothing out of its data; give other data");
+    result = eval::example_result("held-out",
+                                  eval::score_held_out(*opened.model, *dataset, 0, settings.rows),
+                                  config.output_count());
+  }
   result.document["text"] = "held-out part of the run's own";
   return result;
 }
@@ -176,22 +233,35 @@ void save(const Result& result, const fs::path& folder) {
   plot::save(result.figure, folder / "eval.png");
 }
 
+Result evaluate(const OpenModel& opened, const Settings& settings) {
+  if (asks_text_task(opened, settings)) return eval_text_task(opened, settings);
+  const bool given = settings.data.task || settings.data.has_files();
+  const auto data = given ? settings.data : own_data(opened);
+  if (!data.task && !settings.sizes.empty())
+    throw UsageError("--sizes are those of a built-in task; for text, give --window or --lengths");
+  data.validate();
+  if (data.task) return eval_task(*opened.model, data, settings);
+  if (!given) return eval_own_data(opened, data, settings);
+  const bool decoder = opened.model->config().kind == nn::ModelKind::kDecoder;
+  if (decoder && data.text.empty())
+    throw UsageError(
+        "--source, --target and --labelled are for encoders and encoder-decoders; the model is a "
+        "decoder");
+  return decoder ? eval_files(opened, data, settings) : eval_examples(opened, data, settings);
+}
+
 void run(const Settings& settings) {
   if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
   const OpenModel opened = open_model(settings.model, settings.dtype);
   const bool text_task = asks_text_task(opened, settings);
-  if (settings.data.task && !settings.data.text.empty() && !text_task)
+  if (settings.data.task && settings.data.has_files() && !text_task)
     throw UsageError("both --text and --task given; give one of them");
-  const bool given = settings.data.task || !settings.data.text.empty();
-  const auto data = given ? settings.data : own_data(opened);
-  if ((!data.task || text_task) && !settings.sizes.empty())
+  if (text_task && !settings.sizes.empty())
     throw UsageError("--sizes are those of a built-in task; for text, give --window or --lengths");
-  // Built-in tasks of tokens are small: they stay where they are made.
-  if (text_task || (given && !data.task)) opened.model->to(train::resolve_device(settings.device));
-  Result result = text_task   ? eval_text_task(opened, settings)
-                  : data.task ? eval_task(*opened.model, data, settings)
-                  : given     ? eval_files(opened, data, settings)
-                              : eval_own_text(opened, data, settings);
+  // Built-in tasks of tokens are small, and so is what was held out: they stay where they are made.
+  if (text_task || settings.data.has_files())
+    opened.model->to(train::resolve_device(settings.device));
+  Result result = evaluate(opened, settings);
   result.document["model"] = opened.path.string();
   if (settings.out) save(result, *settings.out);
   std::cout << (settings.json ? result.document.dump(2) + "\n" : result.text);

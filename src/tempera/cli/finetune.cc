@@ -8,6 +8,7 @@
 #include "tempera/cli/verb.h"
 #include "tempera/config/common.h"
 #include "tempera/data/chat_dataset.h"
+#include "tempera/models/classifier.h"
 #include "tempera/models/tokenizer.h"
 #include "tempera/ops/torch.h"
 #include "tempera/plot/chart.h"
@@ -24,8 +25,8 @@ constexpr int64_t kDefaultLength = 512;
 
 struct Settings {
   std::string model;
-  std::vector<std::string> text, chat;
-  double held_out = 0.05;
+  std::vector<std::string> chat;
+  train::DataOptions data;
   Update update = Update::kAll;
   nn::TemperatureConfig temperature;
   nn::LoraConfig lora{.rank = 8, .alpha = 16};
@@ -45,10 +46,11 @@ struct Settings {
     static const config::EnumChoices<Update> kUpdates{
         {{"all", Update::kAll}, {"temperature", Update::kTemperature}, {"lora", Update::kLora}}};
     options.positional("model", model, "a folder or a .gguf file; it is never written to");
-    options.option("text", text, "what to learn from: text and jsonl files, or token shards");
+    options.option("text", data.text, "what to learn from: text and jsonl files, or token shards");
     options.option("chat", chat,
                    "or conversations: jsonl files with \"messages\"; answers alone are learned");
-    options.option("held-out", held_out, config::range(0, 0.9),
+    data.declare_examples(options);
+    options.option("held-out", data.held_out, config::range(0, 0.9),
                    "share that is kept from training, for validation");
     options.option("update", update, kUpdates,
                    "what changes: all weights, the temperature alone, or low-rank adapters (and "
@@ -63,17 +65,17 @@ struct Settings {
 };
 
 void check(const Settings& settings) {
-  if (settings.text.empty() == settings.chat.empty())
-    throw UsageError(settings.text.empty()
-                         ? "no data given; give files with --text, or conversations with --chat"
-                         : "both --text and --chat given; give one of them");
+  if (!settings.data.has_files() && settings.chat.empty())
+    throw UsageError("no data given; give files with --text, or conversations with --chat");
+  if (settings.data.has_files() && !settings.chat.empty())
+    throw UsageError("both --text and --chat given; give one of them");
   if (settings.update == Update::kTemperature && settings.temperature.method == "softmax")
     throw UsageError(
         "--update temperature given, and no temperature; give one, such as --temperature ssa");
   if (settings.update == Update::kLora && settings.lora.rank == 0)
     throw UsageError("--lora.rank: 0 given with --update lora; 1 or more expected");
-  if (!settings.training.stages.empty() && !settings.chat.empty())
-    throw UsageError("--stages need text; conversations have one length, --length");
+  if (!settings.training.stages.empty() && settings.data.text.empty())
+    throw UsageError("--stages need text; conversations and examples have one length, --length");
   settings.training.validate();
 }
 
@@ -89,6 +91,8 @@ models::LoadedModel load(const Settings& settings) {
 std::vector<nn::NamedParameter> what_changes(nn::Model& model, const Settings& settings) {
   auto learned = adapt::freeze_others(model, [&](const nn::NamedParameter& parameter) {
     const bool temperature = parameter.kind == nn::ParameterKind::kTemperature;
+    // A new head knows nothing yet.
+    if (!settings.data.labelled.empty() && parameter.name.starts_with("classifier.")) return true;
     if (settings.update == Update::kTemperature) return temperature;
     if (settings.update == Update::kLora)
       return temperature || parameter.kind == nn::ParameterKind::kAdapter;
@@ -101,14 +105,13 @@ std::vector<nn::NamedParameter> what_changes(nn::Model& model, const Settings& s
   return learned;
 }
 
-train::DataForStage open_texts(const Settings& settings, const RunFolder& folder,
-                               const std::shared_ptr<const text::Tokenizer>& tokenizer) {
-  const train::DataOptions data{
-      .task = {}, .task_options = {}, .text = settings.text, .held_out = settings.held_out};
-  const auto source = std::make_shared<train::DataSource>(open_data(data, folder, tokenizer));
+train::DataForStage open_files(const Settings& settings, const RunFolder& folder,
+                               const OpenModel& opened) {
+  const auto source =
+      std::make_shared<train::DataSource>(open_data(settings.data, folder, opened.tokenizer));
   const auto seed = static_cast<uint64_t>(settings.training.seed);
-  return [source, seed](size_t stage, int64_t length) {
-    return source->dataset(length, seed + stage);
+  return [source, seed, kind = opened.model->config().kind](size_t stage, int64_t length) {
+    return source->dataset(length, seed + stage, kind);
   };
 }
 
@@ -122,7 +125,7 @@ train::DataForStage open_chats(const Settings& settings, const models::LoadedMod
       data::read_conversations(files, *form, tokenizer));
   const data::TextOptions options{.length = 0,
                                   .seed = static_cast<uint64_t>(settings.training.seed),
-                                  .held_out = settings.held_out};
+                                  .held_out = settings.data.held_out};
   return [conversations, options, name = settings.chat.front(),
           vocabulary = tokenizer.vocabulary()](size_t, int64_t length) {
     auto own = options;
@@ -167,16 +170,19 @@ void run(const Settings& settings) {
   const InterruptGuard guard;
   RunFolder folder(settings.place.out);
   open_run(folder, settings, settings.place.resume, "finetune");
-  const auto loaded = load(settings);
+  auto loaded = load(settings);
   const auto opened = open_model(loaded);
   tokenizer_of(opened);
-  const auto learned = what_changes(*loaded.model, settings);
-  const auto data = settings.chat.empty() ? open_texts(settings, folder, opened.tokenizer)
+  const auto data = settings.chat.empty() ? open_files(settings, folder, opened)
                                           : open_chats(settings, loaded, *opened.tokenizer);
+  const auto training = with_length(settings, loaded.model->config());
+  if (!settings.data.labelled.empty())
+    loaded.model = models::with_classifier(*loaded.model, data(0, training.row_length)->classes(),
+                                           static_cast<uint64_t>(settings.training.seed));
+  const auto learned = what_changes(*loaded.model, settings);
   RunDisplay display("finetune");
-  train::Trainer trainer(with_length(settings, loaded.model->config()), loaded.model, data,
-                         display.events("finetune", folder), models::stored_tokenizer(loaded),
-                         learned);
+  train::Trainer trainer(training, loaded.model, data, display.events("finetune", folder),
+                         models::stored_tokenizer(loaded), learned);
   trainer.attach(folder);
   const train::TrainResult result = trainer.run();
   display.finish();

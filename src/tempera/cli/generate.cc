@@ -5,10 +5,13 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
+#include "tempera/base/progress.h"
 #include "tempera/cli/model.h"
 #include "tempera/cli/verb.h"
 #include "tempera/config/common.h"
+#include "tempera/data/text.h"
 #include "tempera/generate/text.h"
+#include "tempera/generate/translate.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::cli {
@@ -23,27 +26,36 @@ struct Settings {
   std::optional<std::string> prompt, file, prompts;
   int64_t samples = 1;
   generate::TextOptions text;
+  generate::BeamOptions beam;
   config::Dtype dtype = config::Dtype::kFloat32;
   int64_t threads = 0;
   bool json = false;
 
   void declare(config::Options& options) {
     options.positional("model", model, "a folder or a .gguf file");
-    options.option("prompt", prompt, "the text to continue; none: the begin of a text");
+    options.option("prompt", prompt,
+                   "the text to continue, or to translate; none: the begin of a text");
     options.option("file", file, "a file with the text to continue");
-    options.option("prompts", prompts, "a file with one prompt a line, answered together");
+    options.option(
+        "prompts", prompts,
+        "a file with one prompt a line, answered together; an encoder-decoder translates "
+        "it line by line");
     options.option("samples", samples, config::range(1, 4096), "answers to each prompt");
     text.declare(options);
+    beam.declare(options);
     config::dtype_option(options, dtype);
     config::threads_option(options, threads);
     config::json_option(options, json);
   }
 };
 
-std::vector<std::string> read_prompts(const Settings& settings) {
+void check(const Settings& settings) {
   const int given =
       (settings.prompt ? 1 : 0) + (settings.file ? 1 : 0) + (settings.prompts ? 1 : 0);
   if (given > 1) throw UsageError("give one of --prompt, --file and --prompts");
+}
+
+std::vector<std::string> read_prompts(const Settings& settings) {
   std::vector<std::string> prompts;
   if (settings.prompts) {
     const std::string text = read_file(*settings.prompts, kLargestPrompt);
@@ -96,10 +108,49 @@ ordered_json to_json(const std::vector<std::string>& prompts,
           {"tokens_per_second", static_cast<double>(tokens) / std::max(seconds, 1e-9)}};
 }
 
+// One line out for each line in, also for empty ones.
+void translate(const Settings& settings, const OpenModel& opened) {
+  if (settings.samples > 1 || !settings.text.stop.empty())
+    throw UsageError("--samples and --stop are for decoders; the model translates");
+  const auto sources =
+      settings.prompts ? data::read_lines(*settings.prompts) : read_prompts(settings);
+  generate::BeamOptions options = settings.beam;
+  if (settings.text.tokens.max_tokens != generate::GenerateOptions{}.max_tokens)
+    options.max_tokens = settings.text.tokens.max_tokens;
+  Progress progress("translate", static_cast<int64_t>(sources.size()), "sentences");
+  const auto translations =
+      generate::translate(*opened.model, tokenizer_of(opened), sources, options,
+                          [&](int64_t done) { progress.update(done); });
+  progress.finish();
+  ordered_json list = ordered_json::array();
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const auto& [text, hypothesis] = translations[i];
+    if (!settings.json) {
+      std::cout << text << "\n";
+      continue;
+    }
+    list.push_back({{"prompt", sources[i]},
+                    {"text", text},
+                    {"finish", hypothesis.ended ? "end" : "length"},
+                    {"tokens", hypothesis.tokens},
+                    {"log_probability", hypothesis.log_probability},
+                    {"score", hypothesis.score}});
+  }
+  if (settings.json)
+    std::cout << ordered_json{{"answers", std::move(list)}}.dump(
+                     2, ' ', false, ordered_json::error_handler_t::replace)
+              << "\n";
+}
+
 void run(const Settings& settings) {
-  const auto prompts = read_prompts(settings);
+  check(settings);
   if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
   const OpenModel opened = open_model(settings.model, settings.dtype);
+  if (opened.model->config().kind == nn::ModelKind::kEncoderDecoder)
+    return translate(settings, opened);
+  if (settings.beam.beams > 1)
+    throw UsageError("--beams are for encoder-decoders; the model continues texts");
+  const auto prompts = read_prompts(settings);
   const auto& tokenizer = tokenizer_of(opened);
   generate::TextOptions options = settings.text;
   options.tokens.stop_tokens = opened.end_tokens;
@@ -128,7 +179,8 @@ void run(const Settings& settings) {
 }  // namespace
 
 Verb generate_verb() {
-  return make_verb<Settings>("generate", "continues a text with a trained model", run);
+  return make_verb<Settings>("generate", "continues or translates a text with a trained model",
+                             run);
 }
 
 }  // namespace tempera::cli

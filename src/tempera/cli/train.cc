@@ -54,10 +54,13 @@ struct Settings {
     data.declare(options);
     if (!complete) {
       model = data.task ? task_model() : text_model();
+      // Data with answers has one kind of model that it suits.
+      if (!data.source.empty()) model.kind = nn::ModelKind::kEncoderDecoder;
+      if (!data.labelled.empty()) model.kind = nn::ModelKind::kEncoder;
       if (data.task)
         training = train::task_training();
       else
-        training.optimizer.learning_rate = 3e-3;
+        training.optimizer.learning_rate = data.text.empty() ? 1e-3 : 3e-3;
       complete = true;
     }
     model.declare(options);
@@ -69,8 +72,8 @@ struct Settings {
 void check(const Settings& settings) {
   settings.data.validate();
   settings.training.validate();
-  if (settings.data.task && !settings.training.stages.empty())
-    throw UsageError("--stages need text; a built-in task has lengths of its own");
+  if (settings.data.text.empty() && !settings.training.stages.empty())
+    throw UsageError("--stages need text; other data has lengths of its own");
 }
 
 // What the data and the stages say about the model.
@@ -78,9 +81,8 @@ nn::ModelConfig complete_model(const Settings& settings, const train::DataSource
   nn::ModelConfig model = settings.model;
   for (const auto& stage : settings.training.stage_list())
     model.context = std::max(model.context, stage.length);
-  const auto dataset = source.dataset(model.context, 0);
-  if (model.vocabulary == 0) model.vocabulary = dataset->vocabulary();
-  if (model.outputs == 0 && settings.data.task) model.outputs = dataset->classes();
+  const auto dataset = source.dataset(model.context, 0, model.kind);
+  source.complete(model, *dataset);
   if (model.position != nn::PositionKind::kLearned)
     model.context = std::max(model.context, dataset->train_length());
   model.validate();
@@ -120,7 +122,9 @@ void run(const Settings& settings) {
   const auto seed = static_cast<uint64_t>(settings.training.seed);
   train::Trainer trainer(
       settings.training, nn::make_model(config, seed),
-      [&](size_t stage, int64_t length) { return source.dataset(length, seed + stage); },
+      [&](size_t stage, int64_t length) {
+        return source.dataset(length, seed + stage, config.kind);
+      },
       display.events("train", folder), source.tokenizer());
   trainer.attach(folder);
   const train::TrainResult result = trainer.run();
@@ -131,8 +135,8 @@ void run(const Settings& settings) {
 }  // namespace
 
 Verb train_verb() {
-  return make_verb<Settings>("train", "trains a model from scratch on text or a built-in task",
-                             run);
+  return make_verb<Settings>(
+      "train", "trains a model from scratch on text, pairs, labels or a built-in task", run);
 }
 
 }  // namespace tempera::cli

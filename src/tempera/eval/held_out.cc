@@ -20,18 +20,24 @@ struct Sums {
   int64_t questions = 0;
   std::vector<double> scale;  // a layer, summed over rows
   int64_t rows = 0;
+  std::vector<int64_t> answers, labels;  // of rows with one answer each
 };
 
 // Only the rows that have a target are projected onto the classes.
 void add_predictions(nn::Model& model, const nn::Batch& batch, Sums& sums) {
-  const auto hidden = model.hidden(batch);
+  const auto rows = model.scored_rows(batch).flatten(0, -2);
   const auto scored = batch.targets.flatten().ge(0).nonzero().squeeze(1);
   const auto targets = batch.targets.flatten().index_select(0, scored);
-  const auto logits =
-      model.project(hidden.flatten(0, 1).index_select(0, scored)).to(torch::kFloat32);
+  const auto logits = model.project(rows.index_select(0, scored)).to(torch::kFloat32);
+  const auto answers = logits.argmax(1);
   sums.loss += torch::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum).item<double>();
-  sums.right += logits.argmax(1).eq(targets).sum().item<int64_t>();
+  sums.right += answers.eq(targets).sum().item<int64_t>();
   sums.targets += targets.size(0);
+  if (batch.targets.dim() == 2) return;
+  for (int64_t row = 0; row < targets.size(0); ++row) {
+    sums.answers.push_back(answers[row].item<int64_t>());
+    sums.labels.push_back(targets[row].item<int64_t>());
+  }
 }
 
 void add_inspection(nn::Model& model, const nn::Batch& batch, const data::TensorBatch& rows,
@@ -68,31 +74,42 @@ void set_answer(const Sums& sums, Scores& scores) {
   }
 }
 
-nn::Batch model_batch(const data::TensorBatch& rows) {
+nn::Batch model_batch(const data::TensorBatch& rows, torch::Device device) {
+  const auto moved = [&](const torch::Tensor& tensor) {
+    return tensor.defined() ? tensor.to(device) : tensor;
+  };
   nn::Batch batch;
-  batch.tokens = rows.tokens;
-  batch.targets = rows.targets;
-  batch.documents = rows.document_lengths;
+  batch.tokens = moved(rows.tokens);
+  batch.targets = moved(rows.targets);
+  batch.documents = moved(rows.document_lengths);
+  batch.key_end = moved(rows.lengths);
+  batch.source = moved(rows.source);
+  batch.source_end = moved(rows.source_lengths);
   return batch;
 }
 
 }  // namespace
 
-nn::Batch to_model_batch(data::Batch batch) {
-  return model_batch(data::to_tensors(std::move(batch)));
+nn::Batch to_model_batch(data::Batch batch, torch::Device device) {
+  return model_batch(data::to_tensors(std::move(batch)), device);
 }
 
 Scores score_held_out(nn::Model& model, const data::Dataset& dataset, size_t set, int64_t rows) {
+  const auto& held_out = dataset.held_out_sets().at(set);
+  return score_rows(
+      model, rows > 0 ? std::min(rows, held_out.rows) : held_out.rows, held_out.length,
+      [&](int64_t first, int64_t count) { return dataset.held_out(set, first, count); });
+}
+
+Scores score_rows(nn::Model& model, int64_t rows, int64_t length, const RowSource& source) {
   const torch::NoGradGuard no_grad;
   model.eval();
-  const auto& held_out = dataset.held_out_sets().at(set);
-  const int64_t all = rows > 0 ? std::min(rows, held_out.rows) : held_out.rows;
-  const int64_t step = std::max<int64_t>(1, kTokensAtOnce / std::max<int64_t>(held_out.length, 1));
+  const auto device = model.output_weight().device();
+  const int64_t step = std::max<int64_t>(1, kTokensAtOnce / std::max<int64_t>(length, 1));
   Sums sums;
-  for (int64_t first = 0; first < all; first += step) {
-    const auto tensors =
-        data::to_tensors(dataset.held_out(set, first, std::min(step, all - first)));
-    const nn::Batch batch = model_batch(tensors);
+  for (int64_t first = 0; first < rows; first += step) {
+    const auto tensors = data::to_tensors(source(first, std::min(step, rows - first)));
+    const nn::Batch batch = model_batch(tensors, device);
     add_predictions(model, batch, sums);
     if (tensors.question_positions.defined()) add_inspection(model, batch, tensors, sums);
   }
@@ -103,6 +120,8 @@ Scores score_held_out(nn::Model& model, const data::Dataset& dataset, size_t set
   if (sums.questions > 0) set_answer(sums, scores);
   for (const double scale : sums.scale)
     scores.query_scale.push_back(scale / static_cast<double>(sums.rows));
+  scores.answers = std::move(sums.answers);
+  scores.labels = std::move(sums.labels);
   return scores;
 }
 

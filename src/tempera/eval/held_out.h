@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -22,12 +23,18 @@ struct Scores {
   std::optional<double> answer_entropy = {};
   // Mean query scale a_q of each layer.
   std::vector<double> query_scale = {};
+  // Of rows with one answer each: the classes answered, and the right ones.
+  std::vector<int64_t> answers = {}, labels = {};
 };
 
 // Rows [0, rows) of the set (0: all of them), a few at a time. The model is left in eval mode.
 Scores score_held_out(nn::Model& model, const data::Dataset& dataset, size_t set, int64_t rows = 0);
 
+// The same for rows that come from elsewhere: all `rows`, each of up to `length` tokens.
+using RowSource = std::function<data::Batch(int64_t first, int64_t rows)>;
+Scores score_rows(nn::Model& model, int64_t rows, int64_t length, const RowSource& source);
+
 // A dataset's rows as the model reads them.
-nn::Batch to_model_batch(data::Batch batch);
+nn::Batch to_model_batch(data::Batch batch, torch::Device device = torch::kCPU);
 
 }  // namespace tempera::eval

@@ -17,13 +17,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // The model of one method, with what the data says about it.
-nn::ModelConfig model_for(const CompareSettings& settings, const NamedMethod& method,
-                          const data::Dataset& dataset) {
+nn::ModelConfig model_for(const CompareSettings& settings, const train::DataSource& source,
+                          const NamedMethod& method, const data::Dataset& dataset) {
   nn::ModelConfig model = settings.model;
   model.temperature = method.temperature;
-  if (model.vocabulary == 0) model.vocabulary = dataset.vocabulary();
-  if (model.outputs == 0 && dataset.classes() != dataset.vocabulary())
-    model.outputs = dataset.classes();
+  source.complete(model, dataset);
   model.validate();
   data::check_fits(dataset, {.vocabulary = model.vocabulary,
                              .classes = model.output_count(),
@@ -35,9 +33,11 @@ Json compare_job(const CompareSettings& settings, const train::DataSource& sourc
                  const NamedMethod& method, int64_t index,
                  const std::function<void(double)>& report) {
   const auto seed = static_cast<uint64_t>(settings.training.seed + index);
-  const auto dataset = source.dataset(settings.model.context, seed);
-  Job job{
-      .model = model_for(settings, method, *dataset), .training = settings.training, .seed = seed};
+  const auto dataset = source.dataset(settings.model.context, seed, settings.model.kind);
+  Job job{.model = model_for(settings, source, method, *dataset),
+          .training = settings.training,
+          .seed = seed,
+          .translator = settings.data.source.empty() ? nullptr : source.text_tokenizer()};
   job.training.seed += index;
   job.training.eval_rows = 0;  // the held-out sets are scored at the end
   return run_job(job, dataset, report);
@@ -61,8 +61,10 @@ Json summarise_jobs(const std::vector<Json>& jobs) {
     return by_size;
   };
   Json result{{"accuracy", gather("accuracy", 100)}, {"loss", gather("loss", 1)}};
-  for (const char* extra : {"answer_weight", "answer_entropy", "query_scale"})
+  for (const char* extra : {"answer_weight", "answer_entropy", "query_scale", "bleu", "chrf"})
     if (Json values = gather(extra, 1); !values.is_null()) result[extra] = std::move(values);
+  if (Json values = gather("f1_macro", 100); !values.is_null())
+    result["f1_macro"] = std::move(values);
   Json curves = Json::array();
   std::vector<double> seconds, cpu_seconds;
   for (const Json& job : jobs) {
@@ -80,13 +82,17 @@ Json summarise_jobs(const std::vector<Json>& jobs) {
 
 // p-values of the paired test of each method against the first, per size.
 void add_tests(Json& results) {
-  const Json& base = results.begin().value().at("accuracy");
   const std::string base_name = results.begin().key();
-  for (auto& [method, result] : results.items()) {
-    if (method == base_name) continue;
-    for (auto& [size, row] : result.at("accuracy").items())
-      row["p_against_first"] = paired_p_value(row.at("seeds").get<std::vector<double>>(),
-                                              base.at(size).at("seeds").get<std::vector<double>>());
+  for (const char* metric : {"accuracy", "loss", "bleu", "chrf", "f1_macro"}) {
+    if (!results.begin().value().contains(metric)) continue;
+    const Json& base = results.begin().value().at(metric);
+    for (auto& [method, result] : results.items()) {
+      if (method == base_name) continue;
+      for (auto& [size, row] : result.at(metric).items())
+        row["p_against_first"] =
+            paired_p_value(row.at("seeds").get<std::vector<double>>(),
+                           base.at(size).at("seeds").get<std::vector<double>>());
+    }
   }
 }
 
@@ -95,7 +101,9 @@ Json collect(const CompareSettings& settings, const std::vector<std::vector<Json
   for (size_t i = 0; i < jobs.size(); ++i) results[settings.methods[i]] = summarise_jobs(jobs[i]);
   add_tests(results);
   return {{"tempera", std::string(version())},
-          {"task", settings.data.task.value_or("text")},
+          {"task", settings.data.task.value_or(!settings.data.source.empty()     ? "translation"
+                                               : !settings.data.labelled.empty() ? "classes"
+                                                                                 : "text")},
           {"seeds", settings.seeds},
           {"settings", config::to_json(config::describe(settings))},
           {"results", results}};
@@ -120,11 +128,13 @@ void CompareSettings::declare(config::Options& options) {
   config::threads_option(options, threads);
   config::json_option(options, json);
   data.declare(options);
-  if (!data.text.empty() && data.task == "phonebook") {
+  if (data.has_files() && data.task == "phonebook") {
     // The built-in task is only the default: files replace it, and its model with it.
     data.task.reset();
     model = nn::ModelConfig{};
     training = train::TrainOptions{};
+    if (!data.source.empty()) model.kind = nn::ModelKind::kEncoderDecoder;
+    if (!data.labelled.empty()) model.kind = nn::ModelKind::kEncoder;
   }
   training.declare(options);
   model.declare_model(options);
@@ -136,8 +146,9 @@ Json compare(const CompareSettings& settings) {
   settings.training.validate();
   StudyFolder folder(settings.out, config::describe(settings), declare_fresh<CompareSettings>);
   const train::DataSource source(settings.data, folder.path() / "data", [](int64_t) {});
-  const auto dataset = source.dataset(settings.model.context, 0);
-  for (const auto& method : methods) model_for(settings, method, *dataset);  // throws if unfit
+  const auto dataset = source.dataset(settings.model.context, 0, settings.model.kind);
+  for (const auto& method : methods)
+    model_for(settings, source, method, *dataset);  // throws if unfit
   folder.begin();
   const MethodGrid grid{.title = "compare",
                         .methods = methods,

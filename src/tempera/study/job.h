@@ -7,6 +7,7 @@
 
 #include "tempera/data/dataset.h"
 #include "tempera/nn/config.h"
+#include "tempera/text/tokenizer.h"
 #include "tempera/train/options.h"
 
 namespace tempera::study {
@@ -16,6 +17,8 @@ struct Job {
   nn::ModelConfig model;
   train::TrainOptions training;
   uint64_t seed = 0;
+  // Of data to translate: its held-out part is translated and scored. None: not.
+  const text::Tokenizer* translator = nullptr;
 };
 
 // Trains and evaluates on the calling thread. report(share done) is called every step and may

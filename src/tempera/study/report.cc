@@ -12,11 +12,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Those of some kinds of data alone.
+constexpr std::pair<const char*, const char*> kMoreMetrics[] = {
+    {"bleu", "BLEU"}, {"chrf", "chrF"}, {"f1_macro", "F1 %, mean over the classes"}};
+
 bool is_phonebook(const Json& results) { return results.at("task") == "phonebook"; }
 
 // What grows from set to set.
 std::string size_name(const Json& results) {
-  return is_phonebook(results) ? "entries" : results.at("task") == "text" ? "tokens a row" : "size";
+  const auto& task = results.at("task");
+  const bool files = task == "text" || task == "translation" || task == "classes";
+  return is_phonebook(results) ? "entries" : files ? "tokens a row" : "size";
 }
 
 // A metric against the size of the held-out set.
@@ -127,6 +133,10 @@ std::string results_text(const Json& results) {
   text << metric_text(results.at("results"), "accuracy", 1);
   text << "\nloss" << over;
   text << metric_text(results.at("results"), "loss", 3);
+  for (const auto& [metric, name] : kMoreMetrics) {
+    if (!results.at("results").begin().value().contains(metric)) continue;
+    text << "\n" << name << over << metric_text(results.at("results"), metric, 2);
+  }
   return text.str();
 }
 
@@ -145,6 +155,9 @@ void write_report(const Json& results, const std::filesystem::path& path) {
     report.table(metric_table(results.at("results"), "answer_weight",
                               "Attention weight on the right entry, by " + by, 3));
   report.table(metric_table(results.at("results"), "loss", "Loss, by " + by, 3));
+  for (const auto& [metric, name] : kMoreMetrics)
+    if (results.at("results").begin().value().contains(metric))
+      report.table(metric_table(results.at("results"), metric, concat(name, ", by ", by), 2));
   if (results.at("seeds").get<int64_t>() > 1 && results.at("results").size() > 1)
     report.table(test_table(results));
   report.table(cost_table(results));

@@ -4,8 +4,8 @@
 
 #include "tempera/base/error.h"
 #include "tempera/data/convert.h"
+#include "tempera/data/masked_dataset.h"
 #include "tempera/data/text.h"
-#include "tempera/data/text_dataset.h"
 #include "tempera/text/load.h"
 
 namespace tempera::train {
@@ -20,6 +20,14 @@ std::optional<fs::path> folder_with_tokenizer(const std::vector<fs::path>& shard
     if (models::has_tokenizer_files(folder)) return folder;
   }
   return std::nullopt;
+}
+
+std::vector<fs::path> paths(const std::vector<std::string>& names) {
+  return {names.begin(), names.end()};
+}
+
+void require(nn::ModelKind given, nn::ModelKind wanted, const char* data, const char* kind) {
+  if (given != wanted) throw UsageError(concat(data, " for a model of the kind ", kind));
 }
 
 struct TaskGroup {
@@ -46,6 +54,9 @@ void DataOptions::declare(config::Options& options) {
 void DataOptions::declare_sources(config::Options& options,
                                   const std::vector<std::string>& more_tasks) {
   options.option("text", text, "text and jsonl files, token shards, or folders of shards");
+  declare_examples(options);
+  options.option("tokenizer", tokenizer,
+                 "a tokenizer's file or folder, for files that are no shards; none: bytes");
   TaskGroup group{*this, more_tasks};
   options.group("task", group);
   for (const auto& entry : data::generators())
@@ -55,11 +66,28 @@ void DataOptions::declare_sources(config::Options& options,
       options.elsewhere("task", entry.options, "only with --task " + entry.name);
 }
 
+void DataOptions::declare_examples(config::Options& options) {
+  options.option("source", source, "encoder-decoder: files to translate from, a sentence a line");
+  options.option("target", target, "encoder-decoder: their translations, line by line");
+  options.option("labelled", labelled,
+                 "encoder: texts with classes, .tsv files with the columns text and label, or "
+                 "jsonl files with these keys");
+}
+
 void DataOptions::validate() const {
-  if (task.has_value() != text.empty())
-    throw UsageError(text.empty() ? "no data given; give files with --text, or a built-in task "
-                                    "such as --task phonebook"
-                                  : "both --text and --task given; give one of them");
+  if (source.size() != target.size())
+    throw UsageError(concat("--source: ", source.size(), " files given, --target: ", target.size(),
+                            "; each file of one needs its other"));
+  std::vector<std::string> given;
+  if (!text.empty()) given.push_back("--text");
+  if (task) given.push_back("--task");
+  if (!source.empty()) given.push_back("--source");
+  if (!labelled.empty()) given.push_back("--labelled");
+  if (given.empty())
+    throw UsageError(
+        "no data given; give files with --text, or a built-in task such as --task phonebook");
+  if (given.size() > 1)
+    throw UsageError(concat("both ", given[0], " and ", given[1], " given; give one of them"));
 }
 
 bool DataOptions::has_plain_text() const {
@@ -69,36 +97,88 @@ bool DataOptions::has_plain_text() const {
 DataSource::DataSource(const DataOptions& options, const fs::path& shards,
                        const std::function<void(int64_t)>& report,
                        std::shared_ptr<const text::Tokenizer> own)
-    : options_(options) {
+    : options_(options), text_tokenizer_(own) {
   options.validate();
   if (options.task) return;
+  if (!own && options.tokenizer) {
+    const fs::path given = *options.tokenizer;
+    text_tokenizer_ = text::load_tokenizer(given);
+    tokenizer_.files =
+        models::read_tokenizer_files(fs::is_directory(given) ? given : given.parent_path());
+  }
+  if (!text_tokenizer_) text_tokenizer_ = std::make_shared<text::ByteTokenizer>();
+  tokenizer_.name = text_tokenizer_->name();
+  if (!options.text.empty())
+    open_text(shards, report, own.get());
+  else if (!options.source.empty())
+    pairs_ = data::read_pairs(paths(options.source), paths(options.target), *text_tokenizer_);
+  else
+    labelled_ =
+        data::encode_labelled(data::read_labelled(paths(options.labelled)), *text_tokenizer_);
+}
+
+void DataSource::open_text(const fs::path& shards, const std::function<void(int64_t)>& report,
+                           const text::Tokenizer* own) {
   std::vector<fs::path> plain, ready;
-  for (const auto& path : options.text) (data::is_shards(path) ? ready : plain).emplace_back(path);
-  std::shared_ptr<const text::Tokenizer> tokenizer = own;
-  if (!own) tokenizer = std::make_shared<text::ByteTokenizer>();
-  const auto beside = own ? std::nullopt : folder_with_tokenizer(ready);
+  for (const auto& path : options_.text) (data::is_shards(path) ? ready : plain).emplace_back(path);
+  const bool chosen = own || options_.tokenizer;
+  const auto beside = chosen ? std::nullopt : folder_with_tokenizer(ready);
   if (beside) {
-    tokenizer = text::load_tokenizer(text::tokenizer_file(*beside));
+    text_tokenizer_ = text::load_tokenizer(text::tokenizer_file(*beside));
     tokenizer_.files = models::read_tokenizer_files(*beside);
   }
   if (!plain.empty()) {
-    if (!fs::exists(shards)) data::convert_to_shards(plain, *tokenizer, shards, {}, report);
+    if (!fs::exists(shards)) data::convert_to_shards(plain, *text_tokenizer_, shards, {}, report);
     ready.insert(ready.begin(), shards);
   }
   for (const auto& path : ready)
     if (!fs::is_directory(path)) data::check_readable_file(path);
-  corpus_ = std::make_shared<data::Corpus>(data::Corpus::open(ready, own.get()));
+  corpus_ = std::make_shared<data::Corpus>(
+      data::Corpus::open(ready, chosen ? text_tokenizer_.get() : nullptr));
   tokenizer_.name = corpus_->tokenizer();
-  TEMPERA_CHECK(!beside || tokenizer->name() == tokenizer_.name, "the tokenizer in '",
-                beside->string(), "' is '", tokenizer->name(),
+  TEMPERA_CHECK(!beside || text_tokenizer_->name() == tokenizer_.name, "the tokenizer in '",
+                beside->string(), "' is '", text_tokenizer_->name(),
                 "', and the token shards were made with '", tokenizer_.name,
                 "'; put the one that made them there, or make them again (tempera data)");
 }
 
-std::shared_ptr<const data::Dataset> DataSource::dataset(int64_t length, uint64_t seed) const {
-  if (!corpus_) return data::make_generator(*options_.task, options_.task_options, seed);
-  return std::make_shared<data::TextDataset>(
-      corpus_, data::TextOptions{.length = length, .seed = seed, .held_out = options_.held_out});
+std::shared_ptr<const data::Dataset> DataSource::text_dataset(const data::TextOptions& options,
+                                                              nn::ModelKind kind) const {
+  auto text = std::make_shared<data::TextDataset>(corpus_, options);
+  if (kind == nn::ModelKind::kDecoder) return text;
+  TEMPERA_CHECK(text_tokenizer_->name() == corpus_->tokenizer(),
+                "the token shards were made with '", corpus_->tokenizer(),
+                "', and that tokenizer is not beside them: it has to say which tokens are special; "
+                "give it with --tokenizer");
+  const text::SequenceTokens ids(*text_tokenizer_);
+  if (kind == nn::ModelKind::kEncoder)
+    return std::make_shared<data::MaskedDataset>(text, ids, options.seed);
+  return std::make_shared<data::SpanDataset>(text, ids, options.seed);
+}
+
+std::shared_ptr<const data::Dataset> DataSource::dataset(int64_t length, uint64_t seed,
+                                                         nn::ModelKind kind) const {
+  const data::TextOptions options{.length = length, .seed = seed, .held_out = options_.held_out};
+  if (corpus_) return text_dataset(options, kind);
+  if (options_.task) {
+    require(kind, nn::ModelKind::kDecoder, "built-in tasks are", "decoder");
+    return data::make_generator(*options_.task, options_.task_options, seed);
+  }
+  const text::SequenceTokens ids(*text_tokenizer_);
+  if (!options_.source.empty()) {
+    require(kind, nn::ModelKind::kEncoderDecoder, "--source and --target are", "encoder-decoder");
+    return std::make_shared<data::PairDataset>(options_.source.front(), pairs_, ids, options);
+  }
+  require(kind, nn::ModelKind::kEncoder, "--labelled is", "encoder");
+  return std::make_shared<data::LabelledDataset>(options_.labelled.front(), labelled_, ids,
+                                                 options);
+}
+
+void DataSource::complete(nn::ModelConfig& model, const data::Dataset& dataset) const {
+  if (model.vocabulary == 0) model.vocabulary = dataset.vocabulary();
+  if (model.outputs == 0 && dataset.classes() != dataset.vocabulary())
+    model.outputs = dataset.classes();
+  if (!options_.labelled.empty()) model.head = nn::HeadKind::kSequence;
 }
 
 }  // namespace tempera::train

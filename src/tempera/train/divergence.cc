@@ -48,9 +48,13 @@ void pass(nn::Model& model, const nn::Batch& batch, double label_smoothing, Find
   const auto hidden = model.hidden(batch, observer).flatten(0, 1);
   if (!found.forward && !finite(hidden.detach()))
     found.forward = concat("the last norm gives ", kind(hidden.detach()), " activations");
-  const auto loss =
-      ops::linear_cross_entropy(hidden, model.output_weight().to(hidden.scalar_type()),
-                                batch.targets.flatten(), label_smoothing);
+  // A head of sequences pools the rows by itself, in a pass of its own.
+  const bool sequences = batch.targets.dim() == 1;
+  const auto loss = sequences
+                        ? model.loss(batch, label_smoothing)
+                        : ops::linear_cross_entropy(model.head_rows(hidden),
+                                                    model.output_weight().to(hidden.scalar_type()),
+                                                    batch.targets.flatten(), label_smoothing);
   if (!found.forward && !finite(loss.detach()))
     found.forward = concat("the loss is ", kind(loss.detach()), ", all activations are finite");
   if (!found.forward) loss.backward();

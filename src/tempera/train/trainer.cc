@@ -41,6 +41,11 @@ class Stopwatch {
 
 int64_t target_count(const nn::Batch& batch) { return batch.targets.ge(0).sum().item<int64_t>(); }
 
+// Of both sides, where the model reads one and writes the other.
+int64_t token_count(const nn::Batch& batch) {
+  return batch.tokens.numel() + (batch.source.defined() ? batch.source.numel() : 0);
+}
+
 std::string number_text(double value) {
   return std::isnan(value) ? "NaN" : std::isinf(value) ? "infinite" : concat(value);
 }
@@ -95,10 +100,7 @@ const PlannedStage& Trainer::stage_of(int64_t step) const {
 }
 
 nn::Batch Trainer::to_device(data::Batch batch) const {
-  nn::Batch moved = eval::to_model_batch(std::move(batch));
-  for (torch::Tensor* tensor : {&moved.tokens, &moved.targets, &moved.documents})
-    if (tensor->defined()) *tensor = tensor->to(device_);
-  return moved;
+  return eval::to_model_batch(std::move(batch), device_);
 }
 
 std::vector<nn::Batch> Trainer::micro_batches(int64_t step) const {
@@ -152,7 +154,7 @@ StepReport Trainer::train_step() {
     if (model_->config().rope.base != stage.rope_base)
       model_->set_context(model_->config().context, stage.rope_base);
     const auto batches = micro_batches(step);
-    for (const auto& batch : batches) tokens += batch.tokens.numel();
+    for (const auto& batch : batches) tokens += token_count(batch);
     loss = accumulate(batches);
     norm = gradient_norm(parameters_);
     if (!std::isfinite(loss) || !std::isfinite(norm))
@@ -311,6 +313,8 @@ std::string Trainer::data_checksum() const {
   for (const auto& dataset : datasets_) {
     const data::Batch batch = dataset->train(data::whole_batch(0, 1));
     sum = data::mix64(sum ^ data::checksum(std::as_bytes(std::span(batch.tokens))));
+    if (!batch.source.empty())
+      sum = data::mix64(sum ^ data::checksum(std::as_bytes(std::span(batch.source))));
   }
   std::array<char, 17> text;
   std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(sum));
