@@ -16,6 +16,7 @@
 #include "tempera/config/common.h"
 #include "tempera/eval/held_out.h"
 #include "tempera/ops/torch.h"
+#include "tempera/temperature/registry.h"
 
 namespace tempera::cli {
 namespace {
@@ -353,6 +354,13 @@ ordered_json calibrate(Job& job, const train::DataSource& source) {
           {"warnings", job.warnings}};
 }
 
+bool folds(const adapt::Learn& learn) {
+  if (learn.methods.empty()) return true;
+  return std::ranges::all_of(split_methods(learn.methods), [](const std::string& method) {
+    return find_method(method).folds != "no";
+  });
+}
+
 void run(const Settings& settings) {
   check(settings);
   if (settings.place.threads > 0) at::set_num_threads(static_cast<int>(settings.place.threads));
@@ -374,9 +382,13 @@ void run(const Settings& settings) {
     return;
   }
   std::cout << adapt::to_text(result) << "report                  "
-            << (folder.path() / "report.html").string()
-            << "\nto use it elsewhere     tempera export " << settings.place.out
-            << " --fold --out FOLDER\n";
+            << (folder.path() / "report.html").string() << "\n";
+  if (folds(adapt::parse_learn(settings.learn)))
+    std::cout << "to use it elsewhere     tempera export " << settings.place.out
+              << " --fold --out FOLDER\n";
+  else
+    std::cout << "to use it               tempera generate " << settings.place.out
+              << " (other programs cannot: it does not fold into weights)\n";
 }
 
 }  // namespace

@@ -118,13 +118,13 @@ void print_table(const std::vector<std::string>& texts, const models::Embeddings
 
 void run(const Settings& settings) {
   if (settings.lines && settings.json) throw UsageError("give one of --lines and --json");
-  const auto texts = read_texts(settings);
   if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
   auto load = load_options(settings.temperature);
   load.dtype = load_options(settings.dtype).dtype;
   const auto loaded = models::load_model(settings.model, load);
   const OpenModel opened = open_model(loaded);
   const auto options = options_of(settings, loaded);
+  const auto texts = read_texts(settings);
   const auto found = models::embed(*opened.model, tokenizer_of(opened), texts, options);
   if (found.cut > 0)
     std::cerr << found.cut << " of " << texts.size() << " texts were longer than " << options.length

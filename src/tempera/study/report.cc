@@ -127,8 +127,10 @@ plot::Figure overview(const Json& results) {
 
 std::string results_text(const Json& results) {
   std::ostringstream text;
-  const std::string over = concat(", mean ± sd of ", results.at("seeds").get<int64_t>(),
-                                  " seeds, by ", size_name(results), "\n");
+  const auto seeds = results.at("seeds").get<int64_t>();
+  const std::string over =
+      concat(seeds > 1 ? concat(", mean ± sd of ", seeds, " seeds") : ", one seed", ", by ",
+             size_name(results), "\n");
   text << "accuracy %" << over;
   text << metric_text(results.at("results"), "accuracy", 1);
   text << "\nloss" << over;
@@ -145,7 +147,8 @@ void write_report(const Json& results, const std::filesystem::path& path) {
   report.paragraph(
       "Attention methods trained on the same data, from the same first weights, with the same "
       "budget; " +
-      std::to_string(results.at("seeds").get<int64_t>()) + " seeds each.");
+      std::to_string(results.at("seeds").get<int64_t>()) +
+      (results.at("seeds") == 1 ? " seed each." : " seeds each."));
   const std::string by = size_name(results);
   report.figure(overview(results),
                 "Means over the seeds; the bands are 95 % intervals of the mean.");

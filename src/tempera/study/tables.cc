@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iomanip>
+#include <optional>
 #include <sstream>
 
 #include "tempera/study/statistics.h"
@@ -13,6 +14,12 @@ using Json = nlohmann::ordered_json;
 
 // After so many series the colours begin again.
 constexpr size_t kColors = 8;
+
+// Of several seeds; one has none.
+std::optional<double> spread_of(const Json& values) {
+  if (values.at("seeds").size() < 2) return {};
+  return values.at("sd").get<double>();
+}
 
 }  // namespace
 
@@ -71,8 +78,7 @@ plot::Table metric_table(const Json& methods, const std::string& metric, const s
     if (!result.contains(metric)) continue;
     std::vector<plot::Cell> row{plot::Cell::of(method)};
     for (const auto& [size, values] : result.at(metric).items())
-      row.push_back(
-          plot::Cell::of(values.at("mean").get<double>(), values.at("sd").get<double>(), decimals));
+      row.push_back(plot::Cell::of(values.at("mean").get<double>(), spread_of(values), decimals));
     table.rows.push_back(std::move(row));
   }
   return table;
@@ -84,9 +90,11 @@ std::string metric_text(const Json& methods, const std::string& metric, int deci
   for (const auto& [method, result] : methods.items()) {
     if (!result.contains(metric)) continue;
     lines.push_back({method});
-    for (const auto& [size, row] : result.at(metric).items())
-      lines.back().push_back(fixed(row.at("mean"), decimals) + " ± " +
-                             fixed(row.at("sd"), decimals));
+    for (const auto& [size, row] : result.at(metric).items()) {
+      lines.back().push_back(fixed(row.at("mean"), decimals));
+      if (const auto spread = spread_of(row))
+        lines.back().back() += " ± " + fixed(*spread, decimals);
+    }
   }
   return aligned(lines);
 }
