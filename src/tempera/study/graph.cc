@@ -14,7 +14,9 @@
 
 namespace tempera::study {
 
+namespace {
 using Json = nlohmann::ordered_json;
+}
 
 Graph make_graph(int64_t nodes, int64_t most, int64_t seed) {
   data::RandomStream random(data::derive_seed(static_cast<uint64_t>(seed), "study/graph"), 0);

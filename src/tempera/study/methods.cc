@@ -6,7 +6,9 @@
 
 namespace tempera::study {
 
+namespace {
 using Json = nlohmann::ordered_json;
+}
 
 NamedMethod parse_method(const std::string& text) {
   NamedMethod method{.label = text, .temperature = {}};
