@@ -64,22 +64,7 @@ TEST(Model, PackedDocumentsEqualSeparateSequences) {
     configs.back().token_shift = true;
     configs.back().window = 4;
   }
-  for (const auto& config : configs) {
-    const auto model = moved_model(config);
-    Batch packed;
-    packed.tokens = token_pattern(2, 10, 11);
-    packed.documents = torch::tensor({{4, 6, 0}, {3, 3, 4}});
-    const auto together = eval_logits(*model, packed);
-    for (const auto& [row, first, length] :
-         std::vector<std::array<int64_t, 3>>{{0, 0, 4}, {0, 4, 6}, {1, 3, 3}, {1, 6, 4}}) {
-      Batch alone;
-      alone.tokens = packed.tokens.narrow(0, row, 1).narrow(1, first, length);
-      EXPECT_LT(
-          largest_difference(eval_logits(*model, alone)[0], together[row].narrow(0, first, length)),
-          2e-5)
-          << config.temperature.method << " document at " << first;
-    }
-  }
+  for (const auto& config : configs) expect_documents_apart(config, 2e-5);
 }
 
 TEST(Model, PaddingChangesNothing) {

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -83,6 +86,24 @@ inline torch::Tensor eval_logits(Model& model, const Batch& batch) {
   const torch::NoGradGuard no_grad;
   model.eval();
   return model.logits(batch);
+}
+
+// One document after another gives what each gives alone.
+inline void expect_documents_apart(const ModelConfig& config, double tolerance) {
+  const auto model = moved_model(config);
+  Batch packed;
+  packed.tokens = token_pattern(2, 10, 11);
+  packed.documents = torch::tensor({{4, 6, 0}, {3, 3, 4}});
+  const auto together = eval_logits(*model, packed);
+  for (const auto& [row, first, length] :
+       std::vector<std::array<int64_t, 3>>{{0, 0, 4}, {0, 4, 6}, {1, 3, 3}, {1, 6, 4}}) {
+    Batch alone;
+    alone.tokens = packed.tokens.narrow(0, row, 1).narrow(1, first, length);
+    EXPECT_LT(
+        largest_difference(eval_logits(*model, alone)[0], together[row].narrow(0, first, length)),
+        tolerance)
+        << config.temperature.method << " document at " << first;
+  }
 }
 
 }  // namespace tempera::nn

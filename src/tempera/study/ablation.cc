@@ -107,10 +107,7 @@ plot::HtmlReport ablation_page(const Json& document) {
   report.table(metric_table(methods, "accuracy", "Accuracy in %, by entries of the book", 1));
   report.table(ablation_cost_table(document));
   report.table(metric_table(methods, "answer_weight", "Weight on the right number", 3));
-  report.heading("How it was made");
-  report.paragraph("Tempera " + document.at("tempera").get<std::string>() +
-                   ", `tempera study ablation`. The settings:");
-  report.code(document.at("settings").dump(2));
+  say_how_made(report, document, "tempera study ablation");
   return report;
 }
 
@@ -123,7 +120,7 @@ class AblationStudy final : public Study {
     Json document = compare(settings_);
     document["costs"] = costs(document.at("results"));
     write_study(settings_.out, document, ablation_figure(document), ablation_page(document));
-    const std::string over = concat(", mean ± sd of ", settings_.seeds, " seeds");
+    const std::string over = over_seeds(settings_.seeds);
     return {document,
             concat("accuracy %", over, ", by entries of the book\n",
                    metric_text(document.at("results"), "accuracy", 1),

@@ -238,10 +238,7 @@ plot::HtmlReport denoise_page(const Json& document) {
                             "Mean squared error a number, by noise tokens of a context", 4));
   report.table(metric_table(document.at("results"), "relevant_weight",
                             "Attention weight on the relevant tokens", 3));
-  report.heading("How it was made");
-  report.paragraph("Tempera " + document.at("tempera").get<std::string>() +
-                   ", `tempera study denoise`. The settings:");
-  report.code(document.at("settings").dump(2));
+  say_how_made(report, document, "tempera study denoise");
   return report;
 }
 
@@ -281,7 +278,7 @@ class DenoiseStudy final : public Study {
 
  private:
   std::string text(const Json& document) const {
-    const std::string over = concat(", mean ± sd of ", settings_.seeds, " seeds, by ");
+    const std::string over = concat(over_seeds(settings_.seeds), ", by ");
     return concat("mean squared error", over, "noise tokens\n",
                   metric_text(with_baselines(document), "error", 4),
                   "\nweight on the relevant tokens", over, "noise tokens\n",

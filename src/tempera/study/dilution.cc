@@ -57,10 +57,7 @@ plot::HtmlReport dilution_page(const Json& document) {
   report.table(metric_table(methods, "answer_entropy", "Entropy in nats, by entries", 2));
   report.table(metric_table(methods, "answer_weight", "Weight on the right number", 3));
   report.table(metric_table(methods, "accuracy", "Accuracy in %", 1));
-  report.heading("How it was made");
-  report.paragraph("Tempera " + document.at("tempera").get<std::string>() +
-                   ", `tempera study dilution`. The settings of the comparison:");
-  report.code(document.at("settings").dump(2));
+  say_how_made(report, document, "tempera study dilution");
   return report;
 }
 
@@ -117,8 +114,7 @@ class DilutionStudy final : public Study {
     fs::create_directories(folder);
     write_study(folder, document, dilution_figure(document), dilution_page(document));
     const Json& methods = document.at("results");
-    const std::string over = concat(", mean ± sd of ", document.at("seeds").get<int64_t>(),
-                                    " seeds, by entries of the book\n");
+    const std::string over = concat(over_seeds(document.at("seeds")), ", by entries of the book\n");
     return {document,
             concat("entropy, nats", over, metric_text(methods, "answer_entropy", 2),
                    "\nweight on the right number", over, metric_text(methods, "answer_weight", 3),

@@ -190,10 +190,7 @@ plot::HtmlReport model_page(const Json& document) {
   report.table(metric_table(models, "entropy", "Entropy in nats, by tokens seen", 3));
   report.table(metric_table(models, "share", "Entropy as a share of its largest, ln n", 3));
   report.table(metric_table(models, "first_weight", "Weight on the first token", 3));
-  report.heading("How it was made");
-  report.paragraph("Tempera " + document.at("tempera").get<std::string>() +
-                   ", `tempera study dilution MODEL`. The settings:");
-  report.code(document.at("settings").dump(2));
+  say_how_made(report, document, "tempera study dilution MODEL");
   return report;
 }
 

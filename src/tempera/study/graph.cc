@@ -256,10 +256,7 @@ plot::HtmlReport graph_page(const Json& document) {
                             "Over all nodes: mean L1 distance, norms of W_q W_k^T, correlation of "
                             "a_q with the number of neighbours",
                             3));
-  report.heading("How it was made");
-  report.paragraph("Tempera " + document.at("tempera").get<std::string>() +
-                   ", `tempera study graph`. The settings:");
-  report.code(document.at("settings").dump(2));
+  say_how_made(report, document, "tempera study graph");
   return report;
 }
 
@@ -301,7 +298,7 @@ class GraphStudy final : public Study {
  private:
   std::string text(const Json& document) const {
     const Json& methods = document.at("results");
-    const std::string over = concat(", mean ± sd of ", settings_.seeds, " seeds");
+    const std::string over = over_seeds(settings_.seeds);
     return concat("L1 distance of a row", over, ", by neighbours of the node\n",
                   metric_text(methods, "l1", 3), "\ninverse temperature a_q", over,
                   ", by neighbours of the node\n", metric_text(methods, "scale", 2),

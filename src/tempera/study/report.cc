@@ -127,10 +127,8 @@ plot::Figure overview(const Json& results) {
 
 std::string results_text(const Json& results) {
   std::ostringstream text;
-  const auto seeds = results.at("seeds").get<int64_t>();
   const std::string over =
-      concat(seeds > 1 ? concat(", mean ± sd of ", seeds, " seeds") : ", one seed", ", by ",
-             size_name(results), "\n");
+      concat(over_seeds(results.at("seeds")), ", by ", size_name(results), "\n");
   text << "accuracy %" << over;
   text << metric_text(results.at("results"), "accuracy", 1);
   text << "\nloss" << over;
@@ -165,10 +163,7 @@ void write_report(const Json& results, const std::filesystem::path& path) {
     report.table(test_table(results));
   report.table(cost_table(results));
   if (is_phonebook(results)) explain_phonebook(report);
-  report.heading("How it was made");
-  report.paragraph("Tempera " + results.at("tempera").get<std::string>() +
-                   ", `tempera compare`. The settings:");
-  report.code(results.at("settings").dump(2));
+  say_how_made(report, results, "tempera compare");
   report.save(path);
   plot::save(overview(results), std::filesystem::path(path).replace_extension(".png"));
 }

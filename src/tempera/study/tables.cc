@@ -5,6 +5,7 @@
 #include <optional>
 #include <sstream>
 
+#include "tempera/base/error.h"
 #include "tempera/study/statistics.h"
 
 namespace tempera::study {
@@ -97,6 +98,17 @@ std::string metric_text(const Json& methods, const std::string& metric, int deci
     }
   }
   return aligned(lines);
+}
+
+std::string over_seeds(int64_t seeds) {
+  return seeds > 1 ? concat(", mean ± sd of ", seeds, " seeds") : ", one seed";
+}
+
+void say_how_made(plot::HtmlReport& report, const Json& document, const std::string& command) {
+  report.heading("How it was made");
+  report.paragraph(concat("Tempera ", document.at("tempera").get<std::string>(), ", `", command,
+                          "`. The settings:"));
+  report.code(document.at("settings").dump(2));
 }
 
 std::string aligned(const std::vector<std::vector<std::string>>& lines) {

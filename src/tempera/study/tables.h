@@ -32,6 +32,13 @@ plot::Table metric_table(const nlohmann::ordered_json& methods, const std::strin
 std::string metric_text(const nlohmann::ordered_json& methods, const std::string& metric,
                         int decimals);
 
+// ", mean ± sd of 3 seeds": what the figures of a table are.
+std::string over_seeds(int64_t seeds);
+
+// The last part of a report: version, command and settings.
+void say_how_made(plot::HtmlReport& report, const nlohmann::ordered_json& document,
+                  const std::string& command);
+
 // Lines of cells as a table for a terminal: the first column to the left, the others to the right.
 std::string aligned(const std::vector<std::vector<std::string>>& lines);
 std::string fixed(double value, int decimals);
