@@ -84,12 +84,7 @@ void write_head(Fields& f, const ModelConfig& c) {
 }
 
 void bert_fields(Fields& f, ModelConfig& c) {
-  f.integer("vocab_size", c.vocabulary);
-  f.integer("hidden_size", c.width);
-  f.integer("num_hidden_layers", c.layers);
-  f.integer("num_attention_heads", c.heads);
-  f.integer("intermediate_size", c.mlp_size);
-  f.integer("max_position_embeddings", c.context);
+  named_sizes(f, c);
   f.integer("type_vocab_size", c.token_types, 2);
   f.choice("hidden_act", c.activation, "gelu", plain_activations());
   f.number("layer_norm_eps", c.norm_eps, 1e-12);

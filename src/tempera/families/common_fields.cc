@@ -151,16 +151,6 @@ void window_fields(Fields& f, ModelConfig& c, const std::vector<bool>& fallback)
   c.window_layers = c.window > 0 ? layer_list(chosen) : "all";
 }
 
-void shape_fields(Fields& f, ModelConfig& c) {
-  f.integer("vocab_size", c.vocabulary);
-  f.integer("hidden_size", c.width);
-  f.integer("num_hidden_layers", c.layers);
-  f.integer("num_attention_heads", c.heads);
-  f.integer("num_key_value_heads", c.kv_heads, c.heads);
-  f.integer("intermediate_size", c.mlp_size);
-  f.integer("max_position_embeddings", c.context);
-}
-
 const std::vector<std::pair<std::string, nn::Activation>>& plain_activations() {
   using nn::Activation;
   static const std::vector<std::pair<std::string, Activation>> known = {
@@ -192,6 +182,20 @@ std::vector<Rule> llama_rules() {
     rules.push_back({"layers.{}.mlp.out." + what, {{mlp + "down_proj." + what}}});
   }
   return rules;
+}
+
+void named_sizes(Fields& f, ModelConfig& c) {
+  f.integer("vocab_size", c.vocabulary);
+  f.integer("hidden_size", c.width);
+  f.integer("num_hidden_layers", c.layers);
+  f.integer("num_attention_heads", c.heads);
+  f.integer("intermediate_size", c.mlp_size);
+  f.integer("max_position_embeddings", c.context);
+}
+
+void shape_fields(Fields& f, ModelConfig& c) {
+  named_sizes(f, c);
+  f.integer("num_key_value_heads", c.kv_heads, c.heads);
 }
 
 }  // namespace tempera::families

@@ -16,7 +16,9 @@ void window_fields(Fields& fields, nn::ModelConfig& config, const std::vector<bo
 // "all", or the layers one by one: what window_layers holds.
 std::string layer_list(const std::vector<bool>& chosen);
 
-// hidden_size and so on, as Llama and all that came after it have them.
+// The sizes under the names that most configurations have: hidden_size and so on.
+void named_sizes(Fields& fields, nn::ModelConfig& config);
+// The same with key-value heads, as Llama and all that came after it have them.
 void shape_fields(Fields& fields, nn::ModelConfig& config);
 
 // The names of the activations that are no gates.

@@ -64,12 +64,7 @@ void neox_shape(ModelConfig& c) {
 }
 
 void neox_fields(Fields& f, ModelConfig& c) {
-  f.integer("vocab_size", c.vocabulary);
-  f.integer("hidden_size", c.width);
-  f.integer("num_hidden_layers", c.layers);
-  f.integer("num_attention_heads", c.heads);
-  f.integer("intermediate_size", c.mlp_size);
-  f.integer("max_position_embeddings", c.context);
+  named_sizes(f, c);
   f.choice("hidden_act", c.activation, "gelu", plain_activations());
   f.number("layer_norm_eps", c.norm_eps, 1e-5);
   f.flag("use_parallel_residual", c.parallel_residual, true);

@@ -1,21 +1,15 @@
 #include <cmath>
 
-#include "tempera/base/error.h"
 #include "tempera/ops/torch.h"
-#include "tempera/temperature/registry.h"
+#include "tempera/temperature/trained_length.h"
 
 namespace tempera {
 namespace {
 
 class LogN final : public Method {
  public:
-  LogN(const LayerShape& shape, const MethodOptions& options) : Method(shape) {
-    const int64_t given = int_option(options, "length");
-    length_ = given > 0 ? given : shape.trained_length;
-    TEMPERA_CHECK(length_ >= 2,
-                  "the method 'log-n' needs the length that the model is trained at, ",
-                  "at least 2: set its option 'length'");
-  }
+  LogN(const LayerShape& shape, const MethodOptions& options)
+      : Method(shape), length_(trained_length("log-n", shape, options, 2)) {}
 
   RowScales forward(const LayerInputs& inputs) override {
     const auto type = scale_type(inputs.q.scalar_type());
@@ -37,10 +31,7 @@ MethodEntry method_log_n() {
   return {.name = "log-n",
           .formula = "a_q = max(1, log n / log L)",
           .help = "sharper past the trained length L, untouched up to it",
-          .options = {{.name = "length",
-                       .value = int64_t{0},
-                       .help = "L; 0: the length that the model is trained at",
-                       .domain = config::range(0, 1e12)}},
+          .options = {trained_length_option()},
           .plain = MethodOptions{{"length", int64_t{1'000'000}}},
           .variants = {{{"length", int64_t{3}}}},
           .make = make_as<LogN>};

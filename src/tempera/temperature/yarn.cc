@@ -1,8 +1,5 @@
-#include <cmath>
-
-#include "tempera/base/error.h"
 #include "tempera/ops/torch.h"
-#include "tempera/temperature/registry.h"
+#include "tempera/temperature/trained_length.h"
 
 namespace tempera {
 namespace {
@@ -11,12 +8,8 @@ namespace {
 // than the trained one; here s grows with the row's own n, and the queries have both factors.
 class Yarn final : public Method {
  public:
-  Yarn(const LayerShape& shape, const MethodOptions& options) : Method(shape) {
-    const int64_t given = int_option(options, "length");
-    length_ = given > 0 ? given : shape.trained_length;
-    TEMPERA_CHECK(length_ >= 1, "the method 'yarn' needs the length that the model is trained at: ",
-                  "set its option 'length'");
-  }
+  Yarn(const LayerShape& shape, const MethodOptions& options)
+      : Method(shape), length_(trained_length("yarn", shape, options, 1)) {}
 
   RowScales forward(const LayerInputs& inputs) override {
     const auto type = scale_type(inputs.q.scalar_type());
@@ -38,10 +31,7 @@ MethodEntry method_yarn() {
   return {.name = "yarn",
           .formula = "a_q = (0.1 ln s + 1)^2, s = max(1, n / L)",
           .help = "YaRN's temperature, by how far a row is past the trained length L",
-          .options = {{.name = "length",
-                       .value = int64_t{0},
-                       .help = "L; 0: the length that the model is trained at",
-                       .domain = config::range(0, 1e12)}},
+          .options = {trained_length_option()},
           .plain = MethodOptions{{"length", int64_t{1'000'000}}},
           .variants = {{{"length", int64_t{3}}}},
           .make = make_as<Yarn>};
