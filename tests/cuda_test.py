@@ -1,4 +1,5 @@
-"""The operators on a GPU, where they are composed of torch's own, against the CPU's reference in double precision."""
+"""The operators on a GPU against the CPU's reference in double precision: our kernels, and where the library has none a
+composition of torch's own operators."""
 
 import sys
 from pathlib import Path
@@ -15,6 +16,19 @@ except ImportError as error:
     pytest.skip(f"libtempera_torch.so is missing: {error}", allow_module_level=True)
 
 B, H, HKV, T, D, DV = 2, 4, 2, 70, 64, 32
+
+
+def has_kernels():
+    """Whether the library was built with the CUDA kernels; a cap needs them."""
+    q = torch.ones(1, 1, 8, 8, device="cuda")
+    try:
+        torch.ops.tempera.attention(q, q, q, cap=1.0)
+    except RuntimeError:
+        return False
+    return True
+
+
+KERNELS = has_kernels()
 # By the norm of the difference over the norm of what is expected.
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
 DTYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float32", "bfloat16"])
@@ -64,6 +78,14 @@ CASES = {
     "later rows": dict(**operands(rows=21), causal=True, a_q=numbers(B, H, 21)),
     "rows that see nothing": dict(**operands(rows=T, keys=21), causal=True),
 }
+KERNEL_CASES = {
+    "cap": dict(causal=True, cap=5.0),
+    "cap and post": dict(cap=5.0, post=numbers(T, around=1.0, spread=0.2), **SCALES),
+    "sinks": dict(causal=True, sinks=numbers(H), **RECIPES),
+    "dropout": dict(causal=True, dropout=0.2, seed=7),
+    "everything": dict(causal=True, window=20, cap=8.0, sinks=numbers(H), bias=numbers(1, H, T, T),
+                       documents=torch.tensor([[30, 40, 0], [1, 60, 9]]), **SCALES, **RECIPES),
+}
 REFUSED = {
     "cap": dict(cap=5.0),
     "post": dict(post=torch.ones(T)),
@@ -107,9 +129,11 @@ def difference(given, expected):
 
 
 @DTYPES
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", {**CASES, **KERNEL_CASES})
 def test_agrees_with_the_reference(name, dtype):
-    options = {**operands(), **CASES[name]}
+    if name in KERNEL_CASES and not KERNELS:
+        pytest.skip("the library is built without CUDA kernels")
+    options = {**operands(), **{**CASES, **KERNEL_CASES}[name]}
     given = run(options, dtype, "cuda")
     expected = run(options, dtype, "cpu")
     assert given.keys() == expected.keys()
@@ -129,6 +153,21 @@ def test_double_precision():
     assert difference(given, torch.ops.tempera.attention(q, k, v, **options)[0]) < 1e-12
 
 
+@DTYPES
+def test_statistics_agree_with_the_reference(dtype):
+    if not KERNELS:
+        pytest.skip("the library is built without CUDA kernels")
+    results = []
+    for device in ("cuda", "cpu"):
+        given = placed({**operands(), **RECIPES}, dtype, device)
+        first = [given.pop(name) for name in ("q", "k", "v")]
+        wants = dict(want_max=True, want_entropy=True, want_head_max=True)
+        results.append(torch.ops.tempera.attention(*first, causal=True, **wants, **given))
+    for ours, reference in zip(*results):
+        assert difference(ours, reference) <= TOLERANCE[dtype]
+
+
+@pytest.mark.skipif(KERNELS, reason="the library has CUDA kernels")
 @pytest.mark.parametrize("name", REFUSED)
 def test_names_what_the_composition_cannot_do(name):
     options = placed({**operands(), **REFUSED[name]}, torch.float32, "cuda")
@@ -205,8 +244,10 @@ def cache_of(options, paged):
 @DTYPES
 @pytest.mark.parametrize("paged", [False, True])
 @pytest.mark.parametrize("options", [{}, dict(causal=False), dict(window=5), dict(key_start=torch.tensor([7, 2])),
-                                     dict(bias=numbers(1, H, 3, 48))], ids=lambda options: " ".join(options) or "plain")
+                                     dict(bias=numbers(1, H, 3, 48)), dict(cap=3.0, sinks=numbers(H))], ids=lambda options: " ".join(options) or "plain")
 def test_decode_agrees_with_the_reference(options, paged, dtype):
+    if "cap" in options and not KERNELS:
+        pytest.skip("the library is built without CUDA kernels")
     results = []
     for device in ("cuda", "cpu"):
         given = placed(cache_of(options, paged), dtype, device)
@@ -218,9 +259,10 @@ def test_decode_agrees_with_the_reference(options, paged, dtype):
 def test_decode_names_what_it_cannot_do():
     given = placed(cache_of({}, paged=True), torch.float32, "cuda")
     first = [given.pop(name) for name in ("q", "k", "v", "lengths")]
-    with pytest.raises(RuntimeError, match="sinks .* is not available on this device"):
-        torch.ops.tempera.decode(*first, **given, sinks=torch.ones(H).cuda())
-    with pytest.raises(RuntimeError, match="block 99 given"):
-        torch.ops.tempera.decode(*first, **{**given, "block_table": torch.full_like(given["block_table"], 99)})
+    if not KERNELS:
+        with pytest.raises(RuntimeError, match="sinks .* is not available on this device"):
+            torch.ops.tempera.decode(*first, **given, sinks=torch.ones(H).cuda())
+        with pytest.raises(RuntimeError, match="block 99 given"):
+            torch.ops.tempera.decode(*first, **{**given, "block_table": torch.full_like(given["block_table"], 99)})
     with pytest.raises(RuntimeError, match="decode has no gradients"):
         torch.ops.tempera.decode(first[0].requires_grad_(), *first[1:], **given)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Training steps of the model of `tempera bench train`, written with PyTorch's own parts.
 
-    bench/peers/torch_train.py [--modes eager,compile] [--steps N] [--json]
+    bench/peers/torch_train.py [--modes eager,compile] [--steps N] [--device cuda --dtype bf16] [--json]
 
 times steps on random data. With --serve FILE it takes weights and data from FILE, does a step for each line
 "step" that it reads, and answers with the step's loss and seconds: that is how `tempera bench train --peers`
@@ -40,7 +40,7 @@ class Temperature(nn.Module):
     @staticmethod
     def scaled(rows, w, slope, log_n):
         token = torch.tanh((F.gelu(rows) * w[:, None]).sum(-1, keepdim=True))
-        return rows * (1 + token + slope.sigmoid()[:, None, None] * log_n[:, None])
+        return rows * (1 + token + slope.sigmoid()[:, None, None] * log_n[:, None]).to(rows.dtype)
 
     def forward(self, q, v, log_n):
         return self.scaled(q, self.q_w, self.q_slope, log_n), self.scaled(v, self.v_w, self.v_slope, log_n)
@@ -58,6 +58,7 @@ class Attention(nn.Module):
     @staticmethod
     def rotated(x, cos, sin):
         first, second = x.chunk(2, -1)
+        cos, sin = cos.to(x.dtype), sin.to(x.dtype)
         return torch.cat((first * cos - second * sin, first * sin + second * cos), -1)
 
     def forward(self, x, cos, sin, log_n):
@@ -107,7 +108,7 @@ class Decoder(nn.Module):
         position = torch.arange(arguments.length, dtype=torch.float32)
         half = arguments.width // arguments.heads // 2
         angle = position[:, None] * 10000.0 ** (-torch.arange(half) / half)
-        self.rows = (angle.cos(), angle.sin(), (position + 1).log())
+        self.rows = tuple(rows.to(arguments.device) for rows in (angle.cos(), angle.sin(), (position + 1).log()))
 
     def forward(self, tokens, targets):
         x = self.embedding(tokens)
@@ -130,6 +131,9 @@ class Training:
             for parameter in model.parameters():
                 if parameter.dim() == 2 and parameter.abs().sum() > 0:
                     nn.init.normal_(parameter, std=0.02)
+        model = model.to(arguments.device)
+        self.tokens, self.targets = (rows.to(arguments.device) for rows in (self.tokens, self.targets))
+        self.device, self.autocast = arguments.device, arguments.dtype == "bf16"
         decayed = [p for name, p in model.named_parameters() if p.dim() == 2 and ".temperature." not in name]
         plain = [p for name, p in model.named_parameters() if p.dim() < 2 or ".temperature." in name]
         self.optimizer = torch.optim.AdamW(
@@ -141,7 +145,8 @@ class Training:
 
     def step(self):
         start = time.perf_counter()
-        loss = self.model(self.tokens, self.targets)
+        with torch.autocast(self.device, torch.bfloat16, enabled=self.autocast):
+            loss = self.model(self.tokens, self.targets)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(self.parameters, 1.0)
@@ -187,6 +192,8 @@ def main():
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--temperature", choices=["softmax", "ssa"], default="ssa")
     parser.add_argument("--modes", type=lambda text: text.split(","), default=["eager", "compile"])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32", help="bf16: autocast")
     parser.add_argument("--fused-adamw", action="store_true", help="torch's fused AdamW instead of its default")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve", metavar="FILE")
@@ -194,6 +201,7 @@ def main():
     if set(arguments.modes) - {"eager", "compile"}:
         parser.error(f"--modes: {','.join(arguments.modes)} given, eager and compile are there")
     torch.set_num_threads(arguments.threads)
+    torch.set_float32_matmul_precision("high" if arguments.device == "cuda" else "highest")
     serve(arguments) if arguments.serve else measure(arguments)
 
 

@@ -6,15 +6,18 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/progress.h"
+#include "tempera/bench/attention_gpu.h"
 #include "tempera/bench/attention_pair.h"
 #include "tempera/bench/benchmark.h"
 #include "tempera/bench/machine.h"
 #include "tempera/bench/memory.h"
 #include "tempera/bench/table.h"
 #include "tempera/bench/timing.h"
+#include "tempera/config/common.h"
 #include "tempera/kernels/cases.h"
 #include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
+#include "tempera/train/trainer.h"
 
 namespace tempera::bench {
 namespace {
@@ -65,6 +68,7 @@ class AttentionBenchmark final : public Benchmark {
   std::vector<int64_t> lengths_, sizes_, batches_ = {0}, heads_ = {8};
   int64_t kv_heads_ = 0;
   bool memory_ = false;
+  config::Device device_ = config::Device::kCpu;
   RunSettings run_{.dtypes = {"fp32"}};
 };
 
@@ -83,6 +87,7 @@ void AttentionBenchmark::declare(config::Options& options) {
   options.option("kv-heads", kv_heads_, config::range(0, 4096), "key-value heads; 0: as many");
   options.option("batch", batches_, config::range(0, 65536),
                  "batch sizes B; 0: 1024 / T, at least 1");
+  config::device_option(options, device_);
   run_.declare(options);
 }
 
@@ -264,6 +269,10 @@ Report AttentionBenchmark::run() const {
   run_.apply();
   const auto all = shapes();
   for (const auto& method : methods_) method_specs(method, {}, Origin::kScratch);  // known names
+  if (train::resolve_device(device_).is_cuda()) {
+    if (memory_) throw UsageError("--memory counts memory of the host; leave out --device cuda");
+    return gpu_attention(all, methods_, run_.seconds);
+  }
   std::optional<MatmulCeiling> ceiling;
   if (!memory_) ceiling.emplace(all.front().type);
   std::vector<Measurement> rows;

@@ -8,6 +8,7 @@
 #include "tempera/base/files.h"
 #include "tempera/base/progress.h"
 #include "tempera/bench/benchmark.h"
+#include "tempera/bench/gpu.h"
 #include "tempera/bench/machine.h"
 #include "tempera/bench/peer.h"
 #include "tempera/bench/profile.h"
@@ -17,7 +18,9 @@
 #include "tempera/models/tensor_file.h"
 #include "tempera/nn/model.h"
 #include "tempera/ops/torch.h"
+#include "tempera/train/graph_step.h"
 #include "tempera/train/optimizer.h"
+#include "tempera/train/trainer.h"
 
 namespace tempera::bench {
 namespace {
@@ -26,21 +29,42 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kLeastSteps = 3;
 constexpr int64_t kCheckedSteps = 2;
-constexpr double kLossTolerance = 1e-3;  // relative; the second step sees the first one's update
+// Relative; the second step sees the first one's update.
+double loss_tolerance(config::Dtype type) { return type == config::Dtype::kBfloat16 ? 1e-2 : 1e-3; }
+
+struct Place {
+  torch::Device device = torch::kCPU;
+  config::Dtype type = config::Dtype::kFloat32;
+  bool graph = true;  // on a GPU: the step in one graph
+};
 
 // A model, its data and its optimizer.
 class Training {
  public:
-  Training(const nn::ModelConfig& config, int64_t rows, int64_t length, int64_t seed)
+  Training(const nn::ModelConfig& config, int64_t rows, int64_t length, int64_t seed,
+           const Place& place)
       : model_(nn::make_model(config, static_cast<uint64_t>(seed))) {
-    batch_.tokens = torch::randint(config.vocabulary, {rows, length}, torch::kInt64);
-    batch_.targets = torch::randint(config.vocabulary, {rows, length}, torch::kInt64);
+    host_.tokens = torch::randint(config.vocabulary, {rows, length}, torch::kInt64);
+    host_.targets = torch::randint(config.vocabulary, {rows, length}, torch::kInt64);
+    batch_.tokens = host_.tokens.to(place.device);
+    batch_.targets = host_.targets.to(place.device);
+    model_->to(place.device);
+    if (place.type == config::Dtype::kBfloat16) model_->set_compute_type(torch::kBFloat16);
     parameters_ = model_->parameter_list();
     optimizer_ = train::make_optimizer(options_, parameters_);
     model_->train();
+    if (!place.graph || !train::GraphStep::possible(*model_, place.device, options_)) return;
+    graph_ = std::make_unique<train::GraphStep>(*model_, *optimizer_, options_,
+                                                /*label_smoothing=*/0);
+    graph_->load(host_);
   }
 
   double step() {
+    if (graph_) {
+      graph_->start(options_.learning_rate);
+      graph_->load(host_);
+      return graph_->finish().loss;
+    }
     model_->zero_grad();
     const auto loss = model_->loss(batch_);
     loss.backward();
@@ -52,18 +76,20 @@ class Training {
 
   nn::StateMap weights_and_data() const {
     auto map = model_->state();
-    map["tokens"] = batch_.tokens;
-    map["targets"] = batch_.targets;
+    for (auto& [name, tensor] : map) tensor = tensor.cpu();
+    map["tokens"] = host_.tokens;
+    map["targets"] = host_.targets;
     return map;
   }
   int64_t parameter_count() const { return model_->parameter_count(); }
 
  private:
   std::shared_ptr<nn::Model> model_;
-  nn::Batch batch_;
+  nn::Batch host_, batch_;
   train::OptimizerOptions options_;
   std::vector<nn::NamedParameter> parameters_;
   std::unique_ptr<train::Optimizer> optimizer_;
+  std::unique_ptr<train::GraphStep> graph_;
 };
 
 // What an operator does, by its name and those of autograd's nodes.
@@ -97,6 +123,10 @@ class TrainBenchmark final : public Benchmark {
   std::vector<std::string> command(const std::string& mode, const std::string& file) const;
   void check_peers() const;
   Report profile(Training& training) const;
+  Report profile_gpu(Training& training) const;
+  Place place() const { return {train::resolve_device(device_), dtype_, !eager_}; }
+  // Of the matrix products and attention in a step.
+  double flops(int64_t parameters) const;
   double tokens() const { return static_cast<double>(batch_ * length_); }
 
   nn::ModelConfig model_;
@@ -104,6 +134,9 @@ class TrainBenchmark final : public Benchmark {
   std::vector<std::string> peers_;
   std::string python_ = ".venv/bin/python", script_ = "bench/peers/torch_train.py";
   bool fused_adamw_ = false, profile_ = false;
+  config::Device device_ = config::Device::kCpu;
+  config::Dtype dtype_ = config::Dtype::kFloat32;
+  bool eager_ = false, gpt2_ = false;
   double seconds_ = 30;
   int64_t threads_ = 0, seed_ = 0;
 };
@@ -120,6 +153,11 @@ void TrainBenchmark::declare(config::Options& options) {
                  "the method");
   options.option("peers", peers_, config::choices({"eager", "compile"}),
                  "PyTorch's ways to take turns with: eager, torch.compile");
+  config::device_option(options, device_);
+  config::dtype_option(options, dtype_);
+  options.option("eager", eager_, "on a GPU: our step without a graph");
+  options.option("gpt2", gpt2_,
+                 "LayerNorm, GELU, learned positions and biases, as GPT-2; no peers");
   options.option("python", python_, "the Python that has torch, for --peers");
   options.option("script", script_, "the peer's program");
   options.option("fused-adamw", fused_adamw_, "peers use torch's fused AdamW, not its default one");
@@ -146,12 +184,15 @@ std::vector<std::string> TrainBenchmark::command(const std::string& mode,
   add("batch", batch_);
   add("threads", at::get_num_threads());
   words.insert(words.end(), {"--temperature", model_.temperature.method});
+  if (place().device.is_cuda()) words.insert(words.end(), {"--device", "cuda"});
+  if (dtype_ == config::Dtype::kBfloat16) words.insert(words.end(), {"--dtype", "bf16"});
   if (fused_adamw_) words.emplace_back("--fused-adamw");
   return words;
 }
 
 void TrainBenchmark::check_peers() const {
   if (peers_.empty()) return;
+  if (gpt2_) throw UsageError("the peers are no GPT-2; leave --peers or --gpt2 out");
   if (profile_) throw UsageError("--profile looks at our own step; leave --peers out");
   for (const auto& path : {python_, script_})
     if (!std::filesystem::exists(path))
@@ -162,14 +203,14 @@ void TrainBenchmark::check_peers() const {
 }
 
 // The same weights, data and optimizer must give the same losses before anything is timed.
-double checked(Training& training, std::vector<std::unique_ptr<Peer>>& peers) {
+double checked(Training& training, std::vector<std::unique_ptr<Peer>>& peers, double tolerance) {
   double largest = 0;
   for (int64_t step = 0; step < kCheckedSteps; ++step) {
     const double loss = training.step();
     for (const auto& peer : peers) {
       const double other = peer->ask("step").at("loss").get<double>();
       const double error = std::abs(other - loss) / loss;
-      TEMPERA_CHECK(error < kLossTolerance, "step ", step + 1, ": loss ", loss, " here and ", other,
+      TEMPERA_CHECK(error < tolerance, "step ", step + 1, ": loss ", loss, " here and ", other,
                     " in ", peer->name(), ": they do not train the same model");
       largest = std::max(largest, error);
     }
@@ -208,16 +249,72 @@ Report TrainBenchmark::profile(Training& training) const {
   return report;
 }
 
+Report TrainBenchmark::profile_gpu(Training& training) const {
+  constexpr int kSteps = 5;
+  for (int64_t step = 0; step < kLeastSteps; ++step) training.step();
+  const double step_seconds = gpu_seconds([&] {
+                                for (int step = 0; step < kSteps; ++step) training.step();
+                              }) /
+                              kSteps;
+  const auto kernels = kernel_times([&] {
+    for (int step = 0; step < kSteps; ++step) training.step();
+  });
+  std::map<std::string, KernelTime> parts;
+  Report report{{{"step_ms", 1e3 * step_seconds},
+                 {"parts", ordered_json::object()},
+                 {"kernels", ordered_json::array()},
+                 {"machine", gpu_description(measure_gpu_ceilings())}},
+                {}};
+  double busy = 0;
+  for (const auto& [name, time] : kernels) {
+    KernelTime& part = parts[part_of_kernel(name)];
+    part.calls += time.calls;
+    part.seconds += time.seconds;
+    busy += time.seconds / kSteps;
+    report.document["kernels"].push_back({{"name", name.substr(0, 160)},
+                                          {"part", part_of_kernel(name)},
+                                          {"calls", time.calls / kSteps},
+                                          {"ms", 1e3 * time.seconds / kSteps}});
+  }
+  std::vector<std::pair<double, std::string>> sorted;
+  for (const auto& [part, time] : parts) sorted.emplace_back(time.seconds / kSteps, part);
+  std::ranges::sort(sorted, std::greater<>());
+  Table table({"part of a step", "kernels", "ms", "share"});
+  for (const auto& [seconds, part] : sorted) {
+    report.document["parts"][part] = 1e3 * seconds;
+    table.add({part, std::to_string(parts[part].calls / kSteps), fixed(1e3 * seconds, 2),
+               fixed(100 * seconds / step_seconds, 1) + " %"});
+  }
+  table.add({"between kernels", "", fixed(1e3 * (step_seconds - busy), 2),
+             fixed(100 * (1 - busy / step_seconds), 1) + " %"});
+  table.add({"step", "", fixed(1e3 * step_seconds, 2), "100 %"});
+  report.text = table.text();
+  return report;
+}
+
+double TrainBenchmark::flops(int64_t parameters) const {
+  const auto attention = static_cast<double>(6 * model_.layers * model_.width * length_);
+  return (6 * static_cast<double>(parameters) + attention) * tokens();
+}
+
 Report TrainBenchmark::run() const {
   check_peers();
   if (threads_ > 0) at::set_num_threads(static_cast<int>(threads_));
   torch::manual_seed(static_cast<uint64_t>(seed_));
   auto config = model_;
   config.context = length_;
-  Training training(config, batch_, length_, seed_);
+  if (gpt2_) {
+    config.norm = nn::NormKind::kLayer;
+    config.activation = nn::Activation::kGeluTanh;
+    config.position = nn::PositionKind::kLearned;
+    config.attention_bias = nn::AttentionBias::kAll;
+    config.mlp_bias = true;
+  }
+  const bool on_gpu = place().device.is_cuda();
+  Training training(config, batch_, length_, seed_, place());
   if (profile_) {
     training.step();
-    return profile(training);
+    return on_gpu ? profile_gpu(training) : profile(training);
   }
   const TempFolder folder;
   const auto file = folder.path() / "start.safetensors";
@@ -229,7 +326,7 @@ Report TrainBenchmark::run() const {
     peers.push_back(std::make_unique<Peer>("torch " + mode, command(mode, file.string())));
     peers.back()->read();
   }
-  const double error = checked(training, peers);
+  const double error = checked(training, peers, loss_tolerance(dtype_));
 
   // A peer times itself, so that talking to it does not count; that is microseconds of seconds.
   int64_t steps = 0;
@@ -241,34 +338,43 @@ Report TrainBenchmark::run() const {
   const auto times = time_in_turn(contenders, seconds_, kLeastSteps);
   progress.finish();
 
-  Report report{{{"rows", ordered_json::array()}, {"machine", machine_description()}}, {}};
-  Table table({"", "step ms", "quartiles", "tokens/s", "ours is faster by"});
+  const GpuCeilings ceilings = on_gpu ? measure_gpu_ceilings() : GpuCeilings{};
+  Report report{{{"rows", ordered_json::array()},
+                 {"machine", on_gpu ? gpu_description(ceilings) : machine_description()}},
+                {}};
+  Table table({"", "step ms", "quartiles", "tokens/s", "TFLOP/s", "ours is faster by"});
+  const int digits = on_gpu ? 2 : 0;
   for (size_t i = 0; i < times.size(); ++i) {
     const std::string name = i == 0 ? "tempera" : peers[i - 1]->name();
     const double ratio = times[i].median / times[0].median;
-    report.document["rows"].push_back({{"name", name},
-                                       {"step_ms", 1e3 * times[i].median},
-                                       {"lower_ms", 1e3 * times[i].lower},
-                                       {"upper_ms", 1e3 * times[i].upper},
-                                       {"steps", times[i].runs},
-                                       {"tokens_per_second", tokens() / times[i].median},
-                                       {"ratio", ratio}});
-    table.add({name, fixed(1e3 * times[i].median, 0),
-               fixed(1e3 * times[i].lower, 0) + "-" + fixed(1e3 * times[i].upper, 0),
-               fixed(tokens() / times[i].median, 0), i == 0 ? "" : fixed(ratio, 2) + "x"});
+    report.document["rows"].push_back(
+        {{"name", name},
+         {"step_ms", 1e3 * times[i].median},
+         {"lower_ms", 1e3 * times[i].lower},
+         {"upper_ms", 1e3 * times[i].upper},
+         {"steps", times[i].runs},
+         {"tokens_per_second", tokens() / times[i].median},
+         {"flops", flops(training.parameter_count()) / times[i].median},
+         {"ratio", ratio}});
+    table.add({name, fixed(1e3 * times[i].median, digits),
+               fixed(1e3 * times[i].lower, digits) + "-" + fixed(1e3 * times[i].upper, digits),
+               fixed(tokens() / times[i].median, 0),
+               fixed(flops(training.parameter_count()) / times[i].median / 1e12, 2),
+               i == 0 ? "" : fixed(ratio, 2) + "x"});
   }
   report.document["parameters"] = training.parameter_count();
   report.document["loss_error"] = error;
-  report.text =
-      concat("A training step (forward, backward, clipping, AdamW) of a decoder: ", config.layers,
-             " layers, ", config.width, " wide, ", config.heads, " heads,\nSwiGLU ",
-             config.size_of_mlp(), ", vocabulary ", config.vocabulary, ", ", batch_, " x ", length_,
-             " tokens, fp32, ", config.temperature.method, ", ", training.parameter_count(),
-             " parameters, ", at::get_num_threads(), " threads.\n",
-             peers.empty() ? ""
-                           : concat("In turn, from the same weights; the losses agree to ",
-                                    scientific(error), ".\n"),
-             "\n", table.text());
+  report.text = concat(
+      "A training step (forward, backward, clipping, AdamW) of a decoder: ", config.layers,
+      " layers, ", config.width, " wide, ", config.heads, " heads,\n", gpt2_ ? "GELU " : "SwiGLU ",
+      config.size_of_mlp(), ", vocabulary ", config.vocabulary, ", ", batch_, " x ", length_,
+      " tokens, ", dtype_ == config::Dtype::kBfloat16 ? "bf16, " : "fp32, ",
+      config.temperature.method, ", ", training.parameter_count(), " parameters, ",
+      on_gpu ? gpu_text(ceilings) : concat(at::get_num_threads(), " threads"), ".\n",
+      peers.empty() ? ""
+                    : concat("In turn, from the same weights; the losses agree to ",
+                             scientific(error), ".\n"),
+      "\n", table.text());
   return report;
 }
 

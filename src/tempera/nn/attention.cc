@@ -5,6 +5,7 @@
 #include "tempera/base/error.h"
 #include "tempera/nn/dropout.h"
 #include "tempera/ops/fused.h"
+#include "tempera/ops/prologue.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::nn {
@@ -133,7 +134,9 @@ torch::Tensor Attention::forward(const torch::Tensor& x, const Pass& pass, Layer
   const LayerShape& shape = method_->shape();
   TEMPERA_CHECK(shape.kind != AttentionKind::kCross, "a cross-attention needs a source");
   const RowInfo rows{x, pass.rows.tokens, counts(pass.rows), pass.rows.counts.position};
-  const auto [q, k, v] = ops::split_heads(qkv_->forward(x), shape.q_heads, shape.kv_heads);
+  const auto qkv = qkv_->forward(x);
+  if (!cache && has_prologue(qkv, pass)) return merged(attend_projected(qkv, rows, pass));
+  const auto [q, k, v] = ops::split_heads(qkv, shape.q_heads, shape.kv_heads);
   const LayerInputs inputs{rows, rows, q, k, v, {}};
   return merged(cache ? attend_cached(inputs, pass, *cache) : attend(inputs, pass, pass.rows));
 }
@@ -199,18 +202,9 @@ LayerInputs Attention::cross_inputs(const RowInfo& queries, const Source& source
           {}};
 }
 
-// Everything but the temperatures and the mask.
-ops::AttentionArgs Attention::arguments(const LayerInputs& inputs, const Pass& pass) const {
+// What is the same for all rows.
+ops::AttentionArgs Attention::limits(const Pass& pass) const {
   ops::AttentionArgs args;
-  args.q = head_norm(inputs.q, q_gain_);
-  args.k = head_norm(inputs.k, k_gain_);
-  args.v = inputs.v;
-  // The positions of two sequences have no distance.
-  if (pass.angles.cos.defined() && method_->shape().kind != AttentionKind::kCross) {
-    const auto& [cos, sin, positions] = pass.angles;
-    args.q = ops::rotary(args.q, cos, sin, positions);
-    args.k = ops::rotary(args.k, cos, sin, positions);
-  }
   args.causal = method_->shape().kind == AttentionKind::kCausal;
   args.window = options_.window;
   if (options_.scale > 0) args.scale = options_.scale;
@@ -225,19 +219,92 @@ ops::AttentionArgs Attention::arguments(const LayerInputs& inputs, const Pass& p
   return args;
 }
 
-torch::Tensor Attention::attend(const LayerInputs& inputs, const Pass& pass, const Rows& keys) {
-  const RowScales scales = method_->forward(inputs);
-  auto args = arguments(inputs, pass);
+// Everything but the temperatures and the mask.
+ops::AttentionArgs Attention::arguments(const LayerInputs& inputs, const Pass& pass) const {
+  ops::AttentionArgs args = limits(pass);
+  args.q = head_norm(inputs.q, q_gain_);
+  args.k = head_norm(inputs.k, k_gain_);
+  args.v = inputs.v;
+  // The positions of two sequences have no distance.
+  if (pass.angles.cos.defined() && method_->shape().kind != AttentionKind::kCross) {
+    const auto& [cos, sin, positions] = pass.angles;
+    args.q = ops::rotary(args.q, cos, sin, positions);
+    args.k = ops::rotary(args.k, cos, sin, positions);
+  }
+  return args;
+}
+
+void Attention::set_mask(ops::AttentionArgs& args, const Pass& pass, const Rows& keys) const {
   args.documents = pass.rows.mask.documents;
   args.key_start = keys.mask.start;
   args.key_end = keys.mask.end;
-  const bool cross = method_->shape().kind == AttentionKind::kCross;
-  if (cross) {
+  if (method_->shape().kind == AttentionKind::kCross)
     args.key_documents = keys.mask.documents;
-    args.key_counts = inputs.keys.n;
-  } else {
+  else
     args.bias = pass.bias;
-  }
+}
+
+bool Attention::has_prologue(const torch::Tensor& qkv, const Pass& pass) const {
+  const LayerShape& shape = method_->shape();
+  const int64_t pairs = pass.angles.cos.defined() ? pass.angles.cos.size(1) : 0;
+  return !pass.inspection && shape.qk_size == shape.v_size && options_.qk_norm != QkNorm::kWide &&
+         ops::has_prologue(qkv, shape.qk_size, pairs);
+}
+
+torch::Tensor Attention::attend_projected(const torch::Tensor& qkv, const RowInfo& rows,
+                                          const Pass& pass) {
+  const LayerShape& shape = method_->shape();
+  const auto type = scale_type(qkv.scalar_type());
+  // Parts of the projection and no copies: a method that reads none of them costs nothing.
+  const auto heads = qkv.unflatten(2, {-1, shape.qk_size}).transpose(1, 2);
+  const auto part = [&](int64_t first, int64_t count) { return heads.narrow(1, first, count); };
+  const LayerInputs inputs{rows,
+                           rows,
+                           part(0, shape.q_heads),
+                           part(shape.q_heads, shape.kv_heads),
+                           part(shape.q_heads + shape.kv_heads, shape.kv_heads),
+                           {}};
+  const RowScales scales = method_->forward(inputs);
+  ops::PrologueArgs prologue{.x = qkv, .size = shape.qk_size, .operands = {}};
+  prologue.epsilon = options_.norm_eps;
+  prologue.cos = pass.angles.cos;
+  prologue.sin = pass.angles.sin;
+  prologue.positions = pass.angles.positions;
+  const auto add = [&](const torch::Tensor& raw, const RowScale& scale, const torch::Tensor& gain,
+                       bool is_value) {
+    ops::PrologueOperand operand{.heads = raw.size(1),
+                                 .norm = !is_value && options_.qk_norm != QkNorm::kNone,
+                                 .rotate = !is_value && prologue.cos.defined(),
+                                 .gain = gain,
+                                 .rows = scale.rows,
+                                 .recipe = scale.recipe};
+    if (operand.recipe.source.is_same(raw)) operand.recipe.source.reset();
+    if (operand.recipe.source.defined()) {
+      operand.rows = finish(scale, rows.n, type);
+      operand.recipe = {};
+    }
+    if (operand.recipe.g.defined() && !prologue.log_n.defined())
+      prologue.log_n = log_count(rows.n, type);
+    prologue.operands.push_back(operand);
+  };
+  add(inputs.q, scales.q, q_gain_, /*is_value=*/false);
+  add(inputs.k, scales.k, k_gain_, /*is_value=*/false);
+  add(inputs.v, scales.v, {}, /*is_value=*/true);
+  auto args = limits(pass);
+  set_mask(args, pass, pass.rows);
+  const auto finished = ops::prologue(prologue);
+  args.q = finished[0];
+  args.k = finished[1];
+  args.v = finished[2];
+  return ops::attention(args).out;
+}
+
+torch::Tensor Attention::attend(const LayerInputs& inputs, const Pass& pass, const Rows& keys) {
+  const RowScales scales = method_->forward(inputs);
+  auto args = arguments(inputs, pass);
+  set_mask(args, pass, keys);
+  const bool cross = method_->shape().kind == AttentionKind::kCross;
+  if (cross) args.key_counts = inputs.keys.n;
   tempera::apply(scales, args);
   args.want_entropy = pass.inspection != nullptr;
   const auto result = ops::attention(args);

@@ -93,10 +93,15 @@ class Attention final : public torch::nn::Module {
                         int64_t source_rows) const;
   LayerInputs cross_inputs(const RowInfo& queries, const Source& source) const;
   torch::Tensor attend(const LayerInputs& inputs, const Pass& pass, const Rows& keys);
+  // Whether norms, rotation, temperatures and layout are one pass over this projection.
+  bool has_prologue(const torch::Tensor& qkv, const Pass& pass) const;
+  torch::Tensor attend_projected(const torch::Tensor& qkv, const RowInfo& rows, const Pass& pass);
+  void set_mask(ops::AttentionArgs& args, const Pass& pass, const Rows& keys) const;
   torch::Tensor attend_cached(const LayerInputs& inputs, const Pass& pass, LayerCache& cache);
   const torch::Tensor& counts(const Rows& rows) const {
     return options_.window ? rows.window_n : rows.counts.n;
   }
+  ops::AttentionArgs limits(const Pass& pass) const;
   ops::AttentionArgs arguments(const LayerInputs& inputs, const Pass& pass) const;
   torch::Tensor merged(const torch::Tensor& out) const;
 

@@ -50,19 +50,30 @@ torch::Tensor Block::dropped(const torch::Tensor& x, const Pass& pass, DropoutSi
              : x;
 }
 
-torch::Tensor Block::add(const torch::Tensor& x, const Part& part,
-                         const std::function<torch::Tensor(const torch::Tensor&)>& f) const {
+void Block::add(Residual& sum, const Part& part,
+                const std::function<torch::Tensor(const torch::Tensor&)>& f) const {
   switch (placement_) {
     case NormPlacement::kPre:
-      return x + scaled(f(part.norm->forward(x)));
+      sum.added = scaled(f(normed(sum, *part.norm)));
+      return;
     case NormPlacement::kPost:
-      return part.norm->forward(x + scaled(f(x)));
+      sum.x = part.norm->forward(sum.x + scaled(f(sum.x)));
+      return;
     case NormPlacement::kOutput:
-      return x + scaled(part.norm->forward(f(x)));
+      sum.x = sum.x + scaled(part.norm->forward(f(sum.x)));
+      return;
     case NormPlacement::kBoth:
-      return x + scaled(part.output_norm->forward(f(part.norm->forward(x))));
+      sum.x = sum.x + scaled(part.output_norm->forward(f(part.norm->forward(sum.x))));
+      return;
   }
   TORCH_INTERNAL_ASSERT(false, "a placement without a case");
+}
+
+torch::Tensor Block::normed(Residual& sum, const Norm& norm) {
+  if (!sum.added.defined()) return norm.forward(sum.x);
+  auto [x, rows] = norm.forward(sum.x, sum.added);
+  sum = {x, {}};
+  return rows;
 }
 
 torch::Tensor Block::cross(const torch::Tensor& x, const Pass& pass, const BlockCache* cache) {
@@ -72,19 +83,21 @@ torch::Tensor Block::cross(const torch::Tensor& x, const Pass& pass, const Block
 }
 
 torch::Tensor Block::forward(const torch::Tensor& x, const Pass& pass, const BlockCache* cache) {
-  auto middle = add(x, attention_part_, [&](const torch::Tensor& rows) {
+  Residual sum{x, {}};
+  add(sum, attention_part_, [&](const torch::Tensor& rows) {
     return dropped(attention_->forward(rows, pass, cache ? cache->self : nullptr), pass,
                    DropoutSite::kAttentionOutput);
   });
   if (cross_attention_)
-    middle = add(middle, cross_part_, [&](const torch::Tensor& rows) {
+    add(sum, cross_part_, [&](const torch::Tensor& rows) {
       return dropped(cross(rows, pass, cache), pass, DropoutSite::kCrossOutput);
     });
   const auto feed = [&](const torch::Tensor& rows) {
     return dropped(mlp_->forward(rows), pass, DropoutSite::kMlpOutput);
   };
-  if (parallel_) return middle + scaled(feed(mlp_part_.norm->forward(x)));
-  return add(middle, mlp_part_, feed);
+  if (parallel_) return sum.whole() + scaled(feed(mlp_part_.norm->forward(x)));
+  add(sum, mlp_part_, feed);
+  return sum.whole();
 }
 
 }  // namespace tempera::nn

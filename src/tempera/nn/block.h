@@ -39,8 +39,15 @@ class Block final : public torch::nn::Module {
     std::shared_ptr<Norm> output_norm;  // norms on both sides
   };
   Part make_part(const ModelConfig& config, const std::string& name);
-  torch::Tensor add(const torch::Tensor& x, const Part& part,
-                    const std::function<torch::Tensor(const torch::Tensor&)>& f) const;
+  // The residual stream; in a pre-norm block the last part's share stays open, so that the norm
+  // behind it sums and normalises in one pass.
+  struct Residual {
+    torch::Tensor x, added;
+    torch::Tensor whole() const { return added.defined() ? x + added : x; }
+  };
+  void add(Residual& sum, const Part& part,
+           const std::function<torch::Tensor(const torch::Tensor&)>& f) const;
+  static torch::Tensor normed(Residual& sum, const Norm& norm);
   torch::Tensor scaled(const torch::Tensor& x) const { return scale_ == 1 ? x : x * scale_; }
   torch::Tensor cross(const torch::Tensor& x, const Pass& pass, const BlockCache* cache);
   torch::Tensor dropped(const torch::Tensor& x, const Pass& pass, DropoutSite site) const;

@@ -1,6 +1,5 @@
 #include "tempera/nn/layers.h"
 
-#include "tempera/ops/fused.h"
 #include "tempera/ops/linear.h"
 #include "tempera/ops/torch.h"
 
@@ -24,8 +23,9 @@ torch::Tensor Linear::forward(const torch::Tensor& x) const {
 Embedding::Embedding(int64_t rows, int64_t width)
     : weight_(register_parameter("weight", torch::empty({rows, width}))) {}
 
-torch::Tensor Embedding::forward(const torch::Tensor& index) const {
-  return torch::embedding(weight_, index);
+torch::Tensor Embedding::forward(const torch::Tensor& index, torch::ScalarType type) const {
+  return ops::embedding(weight_, index,
+                        weight_.scalar_type() == torch::kFloat32 ? type : weight_.scalar_type());
 }
 
 Norm::Norm(NormKind kind, int64_t width, double eps) : kind_(kind), eps_(eps) {
@@ -54,6 +54,12 @@ torch::Tensor activate(Activation activation, const torch::Tensor& rows) {
       return torch::relu(rows);
   }
   TORCH_INTERNAL_ASSERT(false, "an activation without a case");
+}
+
+ops::NormedSum Norm::forward(const torch::Tensor& x, const torch::Tensor& residual) const {
+  auto sum = ops::add_norm(x, residual, weight_, bias_, eps_, kind_ == NormKind::kLayer);
+  sum.y = sum.y.to(x.scalar_type());
+  return sum;
 }
 
 Mlp::Mlp(const ModelConfig& config) : activation_(config.activation) {

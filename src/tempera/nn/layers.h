@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "tempera/nn/config.h"
+#include "tempera/ops/fused.h"
 
 // The smallest modules. Their parameters have no values until a model is initialised or loaded, and
 // are used in the type of the rows that come in, so that 32-bit weights serve a bfloat16 pass.
@@ -28,7 +29,7 @@ class Linear final : public torch::nn::Module {
 class Embedding final : public torch::nn::Module {
  public:
   Embedding(int64_t rows, int64_t width);
-  torch::Tensor forward(const torch::Tensor& index) const;
+  torch::Tensor forward(const torch::Tensor& index, torch::ScalarType type = torch::kFloat32) const;
   const torch::Tensor& weight() const { return weight_; }
 
  private:
@@ -39,6 +40,8 @@ class Norm final : public torch::nn::Module {
  public:
   Norm(NormKind kind, int64_t width, double eps);
   torch::Tensor forward(const torch::Tensor& x) const;
+  // Of the sum, which comes back too.
+  ops::NormedSum forward(const torch::Tensor& x, const torch::Tensor& residual) const;
 
  private:
   NormKind kind_;

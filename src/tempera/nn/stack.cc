@@ -129,7 +129,11 @@ torch::Tensor Stack::shifted(const torch::Tensor& x, const torch::Tensor& before
 
 torch::Tensor Stack::embed(const Side& side, const torch::Tensor& before, const Pass& pass,
                            torch::ScalarType type) const {
-  auto x = embedding_->forward(side.tokens);
+  // Where nothing is added in between, rows come in the type of the blocks.
+  const bool direct = !shift_.defined() && !positions_ && !token_types_ &&
+                      config_.embedding_scale == 1 &&
+                      config_.position != PositionKind::kSinusoidal;
+  auto x = embedding_->forward(side.tokens, direct ? type : torch::kFloat32);
   if (shift_.defined()) x = shifted(x, before, pass);
   const auto& position = pass.rows.counts.position;
   if (positions_) x = x + positions_->forward(position.clamp_min(0));

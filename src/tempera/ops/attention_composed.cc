@@ -5,16 +5,18 @@
 
 #include "tempera/base/error.h"
 #include "tempera/ops/backend.h"
+#include "tempera/ops/cuda.h"
 #include "tempera/ops/host_mask.h"
 #include "tempera/ops/problem.h"
+#include "tempera/ops/prologue.h"
 
 namespace tempera::ops {
 namespace {
 
 void refuse(bool given, const char* feature) {
-  TEMPERA_CHECK(!given, feature,
-                " is not available on this device, where attention is composed of ",
-                "torch's own operators; compute on the CPU, or do without it");
+  TEMPERA_CHECK(
+      !given, feature, " is not available on this device, where attention is composed of ",
+      "torch's own operators; build with CUDA kernels, compute on the CPU, or do without");
 }
 
 // What attention and decode share.
@@ -48,6 +50,21 @@ at::Tensor composed_scale(const at::Tensor& rows, const Recipe& recipe, const at
 
 at::Tensor scaled(const at::Tensor& operand, const at::Tensor& scale) {
   return scale.defined() ? (operand * scale).to(operand.scalar_type()) : operand;
+}
+
+// The operand times its scale, in one pass where there is a kernel for it. log_n: (B, rows).
+at::Tensor scaled(const at::Tensor& operand, const at::Tensor& rows, const Recipe& recipe,
+                  const at::Tensor& log_n) {
+  const bool active = rows.defined() || recipe.c.defined() || recipe.w.defined() ||
+                      recipe.g.defined() || recipe.s.defined();
+  if (!active) return operand;
+  if (recipe.source.defined() || !has_prologue(operand, operand.size(3), 0))
+    return scaled(operand, composed_scale(rows, recipe, operand, log_n));
+  PrologueArgs args{
+      .x = operand.transpose(1, 2).flatten(2), .size = operand.size(3), .operands = {}};
+  args.operands.push_back({.heads = operand.size(1), .rows = rows, .recipe = recipe});
+  args.log_n = log_n;
+  return prologue(args)[0];
 }
 
 struct VisibleKeys {
@@ -84,11 +101,29 @@ std::vector<kernels::KeyRange> visible_keys(const kernels::Mask& mask,
   return ranges;
 }
 
-// What scaled_dot_product_attention knows without an explicit mask: every key, or plain causality.
-bool is_plain(const AttentionArgs& args, const kernels::Mask& mask, const kernels::Shape& shape) {
-  const bool square = shape.q_rows == shape.kv_rows && mask.query_offset == 0;
-  return !args.bias.defined() && !mask.key_begin && !args.window && (!args.causal || square) &&
-         shape.kv_rows > 0;
+// log n (B, rows) of the queries of a plain attention, made where q lies.
+at::Tensor plain_log_n(const AttentionArgs& args, const kernels::Shape& shape) {
+  const auto options = args.q.options().dtype(real_type(args.q.scalar_type()));
+  const at::Tensor n = args.causal ? at::arange(1, shape.q_rows + 1, options)
+                                   : at::full({shape.q_rows}, shape.kv_rows, options);
+  return n.log_().expand({shape.batch, shape.q_rows});
+}
+
+// cuDNN's kernels are the fastest on Hopper and later; libtorch does not choose them by itself.
+bool takes_cudnn(const at::Tensor& q, const at::Tensor& v) {
+  return q.is_cuda() && q.scalar_type() == at::kBFloat16 && q.size(3) == v.size(3) &&
+         q.size(1) == v.size(1) && q.size(3) % 8 == 0 && q.size(3) <= 128 && q.size(2) > 1 &&
+         at::globalContext().userEnabledCuDNNSDP() && cuda::prefers_cudnn(q);
+}
+
+at::Tensor library_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const AttentionArgs& args) {
+  if (takes_cudnn(q, v))
+    return std::get<0>(at::_scaled_dot_product_cudnn_attention(
+        q, k, v, /*attn_bias=*/{}, /*compute_log_sumexp=*/true, /*dropout_p=*/0, args.causal,
+        /*return_debug_mask=*/false, args.scale));
+  return at::scaled_dot_product_attention(q, k, v, {}, /*dropout_p=*/0, args.causal, args.scale,
+                                          /*enable_gqa=*/q.size(1) != k.size(1));
 }
 
 at::Tensor composed_mask(const at::Tensor& bias, const VisibleKeys& keys, at::ScalarType type) {
@@ -122,26 +157,38 @@ at::Tensor rows_in_use(const at::Tensor& cache, const at::Tensor& table, int64_t
 
 }  // namespace
 
+bool is_plain(const AttentionArgs& args) {
+  const auto& q_rows = args.q.sym_size(2);
+  const auto& kv_rows = args.k.sym_size(2);
+  const bool square = q_rows == kv_rows && args.query_offset.value_or(0) == 0;
+  const bool whole = !args.documents.defined() && !args.key_documents.defined() &&
+                     !args.key_start.defined() && !args.key_end.defined() && !args.window;
+  const bool bare = !args.bias.defined() && !args.post.defined() && !args.sinks.defined() &&
+                    args.cap == 0 && args.dropout == 0;
+  return whole && bare && !args.want_max && !args.want_entropy && !args.want_head_max &&
+         (!args.causal || square) && kv_rows > 0;
+}
+
 AttentionResult attention_composed(const AttentionArgs& args) {
   const kernels::Shape shape = kernel_shape(check(args));
   check_composable(args);
   refuse(args.dropout > 0, "dropout (seeded)");
-  const HostMask host = host_mask(args, shape);
-  const bool plain = is_plain(args, host.mask, shape);
+  const bool plain = is_plain(args);
   const bool counted =
       args.q_recipe.g.defined() || args.k_recipe.g.defined() || args.v_recipe.g.defined();
   VisibleKeys keys;
-  if (!plain || counted) keys = visible(visible_keys(host.mask, shape), shape, args.q);
+  if (!plain)
+    keys = visible(visible_keys(host_mask(args, shape).mask, shape), shape, args.q);
+  else if (counted)
+    keys.log_n = plain_log_n(args, shape);
   at::Tensor key_log_n = keys.log_n;
   if (counted && args.key_counts.defined())
     key_log_n = args.key_counts.to(keys.log_n.options()).clamp_min(1).log();
-  const at::Tensor q = scaled(args.q, composed_scale(args.a_q, args.q_recipe, args.q, keys.log_n));
-  const at::Tensor k = scaled(args.k, composed_scale(args.a_k, args.k_recipe, args.k, key_log_n));
-  const at::Tensor v = scaled(args.v, composed_scale(args.a_v, args.v_recipe, args.v, key_log_n));
+  const at::Tensor q = scaled(args.q, args.a_q, args.q_recipe, keys.log_n);
+  const at::Tensor k = scaled(args.k, args.a_k, args.k_recipe, key_log_n);
+  const at::Tensor v = scaled(args.v, args.a_v, args.v_recipe, key_log_n);
   AttentionResult result;
-  result.out = plain ? at::scaled_dot_product_attention(
-                           q, k, v, {}, /*dropout_p=*/0, args.causal, args.scale,
-                           /*enable_gqa=*/shape.q_heads != shape.kv_heads)
+  result.out = plain ? library_attention(q, k, v, args)
                      : masked_attention(q, k, v, args.bias, keys, args.scale);
   return result;
 }

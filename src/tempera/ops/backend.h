@@ -30,6 +30,9 @@ AttentionResult attention_meta(const AttentionArgs& args);
 // do. Gives `out` alone.
 AttentionResult attention_composed(const AttentionArgs& args);
 AttentionResult decode_composed(const DecodeArgs& args);
+// Whether libtorch's fused attention can do it: every key or plain causality, nothing but scales on
+// the logits, and `out` alone wanted.
+bool is_plain(const AttentionArgs& args);
 
 // One gradient a differentiable input; undefined where it is not wanted.
 std::vector<at::Tensor> attention_backward_cpu(const BackwardArgs& args);

@@ -67,7 +67,7 @@ void run_decode(const kernels::DecodeParams<T>& params,
   } else {
     AtenParallel parallel;
     const at::Tensor workspace =
-        byte_workspace(kernels::decode_workspace(params, parallel.workers()));
+        byte_workspace(kernels::decode_workspace(params, parallel.workers()), at::kCPU);
     kernels::decode(params, outputs, parallel, workspace.mutable_data_ptr());
   }
 }

@@ -7,7 +7,9 @@
 #include "tempera/kernels/fused.h"
 #include "tempera/ops/autograd.h"
 #include "tempera/ops/backend.h"
+#include "tempera/ops/cuda.h"
 #include "tempera/ops/parallel.h"
+#include "tempera/ops/prologue.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::ops {
@@ -218,6 +220,9 @@ struct RotaryFunction : Function<RotaryFunction> {
   }
 };
 
+// Columns of the widest row that the CUDA kernels norm.
+constexpr int64_t kWidestNorm = 16384;
+
 // Logits that exist at once: enough rows for the matrix products, few enough for the cache.
 constexpr int64_t kLogitsAtOnce = 4 << 20;
 
@@ -304,15 +309,37 @@ Tensor norm(const Tensor& x, const Tensor& gain, const Tensor& bias, double epsi
   TORCH_CHECK(x.dim() >= 1 && (!gain.defined() || (gain.dim() == 1 && gain.size(0) == x.size(-1))),
               "norm: gain ", gain.defined() ? gain.sizes() : at::IntArrayRef(),
               " given, one number for each of the ", x.size(-1), " columns expected");
+  if (cuda::takes(x, x.size(-1)) && x.size(-1) <= kWidestNorm)
+    return cuda::add_norm(x, {}, gain, bias, epsilon, centred).y;
   if (!is_fused(x)) return composed_norm(x, gain, bias, epsilon, centred);
   if (!wants_gradient({x, gain, bias})) return norm_rows(x, gain, bias, epsilon, centred).y;
   return NormFunction::apply(x, maybe(gain), maybe(bias), epsilon, centred);
+}
+
+NormedSum add_norm(const Tensor& x, const Tensor& residual, const Tensor& gain, const Tensor& bias,
+                   double epsilon, bool centred) {
+  if (cuda::takes(x, x.size(-1)) && x.size(-1) <= kWidestNorm &&
+      residual.scalar_type() == x.scalar_type() && residual.sizes() == x.sizes()) {
+    RECORD_FUNCTION("tempera::norm", {});
+    return cuda::add_norm(x, residual, gain, bias, epsilon, centred);
+  }
+  const Tensor h = x + residual;
+  return {h, norm(h, gain, bias, epsilon, centred)};
+}
+
+Tensor embedding(const Tensor& table, const Tensor& ids, at::ScalarType type) {
+  RECORD_FUNCTION("tempera::embedding", {});
+  if (wants_gradient({table}) && cuda::takes(table, table.size(-1)) &&
+      (type == at::kFloat || type == at::kBFloat16))
+    return cuda::embedding(table, ids, type);
+  return at::embedding(table, ids).to(type);
 }
 
 Tensor swiglu(const Tensor& gate_up) {
   RECORD_FUNCTION("tempera::swiglu", {});
   TORCH_CHECK(gate_up.dim() >= 1 && gate_up.size(-1) % 2 == 0, "swiglu: last size ",
               gate_up.size(-1), " given, an even one expected");
+  if (cuda::takes(gate_up, gate_up.size(-1) / 2)) return cuda::swiglu(gate_up);
   if (is_fused(gate_up))
     return wants_gradient({gate_up}) ? SwigluFunction::apply(gate_up)
                                      : swiglu_rows(gate_up.contiguous());
@@ -347,6 +374,14 @@ Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tenso
       " given, (B, H, T, D) and (length, at most D / 2) expected");
   TORCH_CHECK(positions.defined() || cos.size(0) >= x.size(2), "rotary: ", x.size(2),
               " rows given, the tables have ", cos.size(0));
+  if (has_prologue(x, x.size(3), cos.size(1))) {
+    PrologueArgs args{.x = x.transpose(1, 2).flatten(2), .size = x.size(3), .operands = {}};
+    args.operands.push_back({.heads = x.size(1), .rotate = true});
+    args.cos = cos;
+    args.sin = sin;
+    args.positions = positions;
+    return prologue(args)[0];
+  }
   if (!is_fused(x)) return composed_rotary(x, cos, sin, positions);
   if (positions.defined()) {
     TORCH_CHECK(
@@ -374,6 +409,8 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Te
     TORCH_CHECK(largest < weight.size(0), "linear_cross_entropy: target ", largest,
                 " given, the vocabulary has ", weight.size(0));
   }
+  if (cuda::takes(hidden, hidden.size(1)) && hidden.scalar_type() == weight.scalar_type())
+    return cuda::linear_cross_entropy(hidden, weight, targets, label_smoothing);
   if (is_fused(hidden)) {
     return CrossEntropyFunction::apply(hidden, weight, targets, label_smoothing,
                                        wants_gradient({hidden, weight}), wants_gradient({weight}));

@@ -4,15 +4,26 @@
 
 #include <cstdint>
 
-// The passes between the matrix products of a transformer as differentiable functions: fused on the
-// CPU for float32 and bfloat16 (kernels/fused.h), composed of libtorch's own elsewhere. Gains,
-// biases and tables are float32 there.
+// The passes between the matrix products of a transformer as differentiable functions: fused for
+// float32 and bfloat16 on the CPU (kernels/fused.h) and, where the program has the kernels, on a
+// GPU (kernels/cuda), composed of libtorch's own elsewhere. Gains, biases and tables are float32
+// there.
 namespace tempera::ops {
 
 // Over the last dimension: (x - mean) / sqrt(variance + epsilon) * gain + bias; not centred:
 // RMSNorm. Undefined gain: 1, undefined bias: 0.
 at::Tensor norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, double epsilon,
                 bool centred);
+
+// h = x + residual and y = norm(h): on a GPU in one pass.
+struct NormedSum {
+  at::Tensor h, y;
+};
+NormedSum add_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& gain,
+                   const at::Tensor& bias, double epsilon, bool centred);
+
+// The rows of a table (V, C) by their ids (any shape), in the given type.
+at::Tensor embedding(const at::Tensor& table, const at::Tensor& ids, at::ScalarType type);
 
 // (..., 2 F) -> (..., F): silu of the first half times the second.
 at::Tensor swiglu(const at::Tensor& gate_up);

@@ -6,6 +6,7 @@
 
 #include "tempera/ops/autograd.h"
 #include "tempera/ops/backend.h"
+#include "tempera/ops/cuda.h"
 #include "tempera/ops/schema.h"
 
 // The operators are registered as boxed kernels: their arguments are many, and are written down in
@@ -92,9 +93,23 @@ void boxed_attention(const c10::OperatorHandle& handle, Stack* stack) {
   push(stack, kFunction(attention_args(take(stack, handle.schema().arguments().size()))));
 }
 
+// On a GPU our own kernels are for what libtorch's cannot do.
+bool composes(const AttentionArgs& args) {
+  return !cuda::has_kernels() || args.q.scalar_type() == at::kDouble || is_plain(args);
+}
+
+AttentionResult attention_gpu(const AttentionArgs& args) {
+  return composes(args) ? attention_composed(args) : cuda::attention(args);
+}
+
+AttentionResult decode_gpu(const DecodeArgs& args) {
+  return cuda::has_kernels() && args.q.scalar_type() != at::kDouble ? cuda::decode(args)
+                                                                    : decode_composed(args);
+}
+
 // The composition is differentiable by itself and needs no function of its own.
 AttentionResult attention_with_gradients(const AttentionArgs& args) {
-  return args.q.is_cuda() ? attention_composed(args) : attention_autograd(args);
+  return args.q.is_cuda() && composes(args) ? attention_composed(args) : attention_autograd(args);
 }
 
 template <std::vector<at::Tensor> (*kFunction)(const BackwardArgs&)>
@@ -142,8 +157,9 @@ TORCH_LIBRARY_IMPL(tempera, CPU, library) {
 }
 
 TORCH_LIBRARY_IMPL(tempera, CUDA, library) {
-  library.impl("attention", boxed<&boxed_attention<&attention_composed>>());
-  library.impl("decode", boxed<&boxed_decode<&decode_composed>>());
+  library.impl("attention", boxed<&boxed_attention<&attention_gpu>>());
+  library.impl("attention_backward", boxed<&boxed_backward<&cuda::attention_backward>>());
+  library.impl("decode", boxed<&boxed_decode<&decode_gpu>>());
 }
 
 TORCH_LIBRARY_IMPL(tempera, Meta, library) {

@@ -22,6 +22,8 @@ template <>
 inline constexpr at::ScalarType kScalarType<double> = at::kDouble;
 template <>
 inline constexpr at::ScalarType kScalarType<kernels::BFloat16> = at::kBFloat16;
+template <>
+inline constexpr at::ScalarType kScalarType<int32_t> = at::kInt;
 
 // Calls f with a value of the kernels' element type.
 template <class F>
@@ -91,13 +93,22 @@ class Binder {
                                    at::IntArrayRef sizes) {
     if (!tensor.defined()) return {};
     const at::Tensor& numbers = keep(tensor.to(kScalarType<R>).contiguous());
-    check_finite<R>(name, numbers);
+    if (numbers.is_cpu()) check_finite<R>(name, numbers);  // elsewhere it would wait for the device
     return rows_of<const R>(numbers.expand(sizes));
   }
 
   const R* parameter(const at::Tensor& tensor) {
     if (!tensor.defined()) return nullptr;
     return keep(tensor.to(kScalarType<R>).contiguous()).template const_data_ptr<R>();
+  }
+
+  // Numbers made on the host, where a kernel for `like` reads them. The vector has to live as long.
+  template <class E>
+  const E* place(const std::vector<E>& numbers, const at::Tensor& like) {
+    if (like.is_cpu() || numbers.empty()) return numbers.data();
+    const at::Tensor host = at::from_blob(const_cast<E*>(numbers.data()),
+                                          {static_cast<int64_t>(numbers.size())}, kScalarType<E>);
+    return keep(host.to(like.device())).template const_data_ptr<E>();
   }
 
   kernels::Rows<const R> bias(const at::Tensor& tensor) {
@@ -144,8 +155,9 @@ kernels::AttentionOutputs<T> outputs_of(const AttentionResult& result) {
 void fill_empty(const AttentionResult& result);
 
 // torch's allocator aligns to 64 bytes, as the kernels ask.
-inline at::Tensor byte_workspace(size_t bytes) {
-  return at::empty({static_cast<int64_t>(bytes)}, at::kByte);
+inline at::Tensor byte_workspace(size_t bytes, const at::Device& device) {
+  return at::empty({static_cast<int64_t>(bytes)},
+                   at::TensorOptions().dtype(at::kByte).device(device));
 }
 
 // log max(n, 1) of given counts.

@@ -23,23 +23,25 @@ class Base : public Optimizer {
   Base(const OptimizerOptions& options, std::vector<nn::NamedParameter> parameters)
       : options_(options), parameters_(std::move(parameters)), steps_(at::zeros({}, at::kLong)) {}
 
-  void step(const Update& update) final {
+  int64_t count_step() final {
     const at::NoGradGuard no_grad;
     steps_ += 1;
-    const auto number = steps_.item<int64_t>();
+    return steps_.item<int64_t>();
+  }
+
+  void step(const Update& update) final {
+    const at::NoGradGuard no_grad;
+    const int64_t number = count_step();
     for (size_t i = 0; i < parameters_.size(); ++i) {
       const nn::NamedParameter& parameter = parameters_[i];
       if (!parameter.tensor.grad().defined()) continue;
-      const bool temperature = parameter.kind == nn::ParameterKind::kTemperature;
-      const bool decayed = nn::is_decayed(parameter.kind);
-      apply(i,
-            {.rate = update.rate * parameter.rate * (temperature ? options_.temperature_rate : 1),
-             .beta1 = options_.beta1,
-             .beta2 = options_.beta2,
-             .epsilon = options_.epsilon,
-             .decay = decayed ? options_.decay : 0,
-             .step = number,
-             .gradient_factor = update.gradient_scale});
+      apply(i, {.rate = update.rate * rate_factor(parameter),
+                .beta1 = options_.beta1,
+                .beta2 = options_.beta2,
+                .epsilon = options_.epsilon,
+                .decay = decay(parameter),
+                .step = number,
+                .gradient_factor = update.gradient_scale});
     }
   }
 
@@ -52,6 +54,13 @@ class Base : public Optimizer {
  protected:
   virtual void apply(size_t index, const ops::AdamWStep& step) = 0;
 
+  double rate_factor(const nn::NamedParameter& parameter) const {
+    const bool temperature = parameter.kind == nn::ParameterKind::kTemperature;
+    return parameter.rate * (temperature ? options_.temperature_rate : 1);
+  }
+  double decay(const nn::NamedParameter& parameter) const {
+    return nn::is_decayed(parameter.kind) ? options_.decay : 0;
+  }
   torch::Tensor slot(size_t index, const char* kind) {
     return slots_.at(parameters_[index].name + kind);
   }
@@ -77,6 +86,14 @@ class AdamW : public Base {
       add_slot(parameter, ".first");
       add_slot(parameter, ".second");
     }
+  }
+
+  std::vector<ops::AdamWTensor> tensors() override {
+    std::vector<ops::AdamWTensor> list;
+    for (size_t i = 0; i < parameters().size(); ++i)
+      list.push_back({parameter(i).tensor, slot(i, ".first"), slot(i, ".second"),
+                      decay(parameter(i)), rate_factor(parameter(i))});
+    return list;
   }
 
  protected:
@@ -184,6 +201,14 @@ double gradient_norm(const std::vector<nn::NamedParameter>& parameters) {
   RECORD_FUNCTION("tempera::gradient_norm", {});
   const at::NoGradGuard no_grad;
   double sum = 0;
+  if (!parameters.empty() && parameters[0].tensor.is_cuda()) {
+    // One number comes back: every wait for the GPU costs more than the sum.
+    std::vector<torch::Tensor> squares;
+    for (const auto& parameter : parameters)
+      if (const auto gradient = parameter.tensor.grad(); gradient.defined())
+        squares.push_back(at::linalg_vector_norm(gradient, 2).to(at::kDouble).square());
+    return squares.empty() ? 0 : std::sqrt(at::stack(squares).sum().item<double>());
+  }
   for (const auto& parameter : parameters) {
     const torch::Tensor gradient = parameter.tensor.grad();
     if (!gradient.defined()) continue;

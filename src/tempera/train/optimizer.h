@@ -7,6 +7,7 @@
 
 #include "tempera/config/options.h"
 #include "tempera/nn/model.h"
+#include "tempera/ops/adamw_list.h"
 
 namespace tempera::train {
 
@@ -38,6 +39,12 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   virtual void step(const Update& update) = 0;
+
+  // For an update in one launch (ops/adamw_list.h), which does not go through step(): the
+  // parameters with their state, none where this kind has no such update, and the number of the
+  // step that now begins.
+  virtual std::vector<ops::AdamWTensor> tensors() { return {}; }
+  virtual int64_t count_step() = 0;
 
   // Everything that the next update depends on beside the parameters. The tensors are the live
   // ones.

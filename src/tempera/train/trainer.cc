@@ -99,24 +99,26 @@ const PlannedStage& Trainer::stage_of(int64_t step) const {
   return *found;
 }
 
-nn::Batch Trainer::to_device(data::Batch batch) const {
-  return eval::to_model_batch(std::move(batch), device_);
+nn::Batch Trainer::batch(int64_t step, int64_t first_row, int64_t rows,
+                         torch::Device device) const {
+  const PlannedStage& stage = stage_of(step);
+  const data::Dataset& dataset = *datasets_[static_cast<size_t>(&stage - stages_.data())];
+  return eval::to_model_batch(dataset.train({.step = static_cast<uint64_t>(step - stage.first_step),
+                                             .batch_rows = stage.rows,
+                                             .first_row = first_row,
+                                             .rows = rows}),
+                              device);
 }
 
 std::vector<nn::Batch> Trainer::micro_batches(int64_t step) const {
   const PlannedStage& stage = stage_of(step);
-  const data::Dataset& dataset = *datasets_[static_cast<size_t>(&stage - stages_.data())];
   const int64_t most = options_.micro_batch > 0 ? options_.micro_batch : stage.rows;
-  const auto data_step = static_cast<uint64_t>(step - stage.first_step);
   const uint64_t dropout_seed =
       data::mix64(data::derive_seed(static_cast<uint64_t>(options_.seed), "train/dropout") +
                   static_cast<uint64_t>(step));
   std::vector<nn::Batch> batches;
   for (int64_t row = 0; row < stage.rows; row += most) {
-    batches.push_back(to_device(dataset.train({.step = data_step,
-                                               .batch_rows = stage.rows,
-                                               .first_row = row,
-                                               .rows = std::min(most, stage.rows - row)})));
+    batches.push_back(batch(step, row, std::min(most, stage.rows - row), device_));
     batches.back().dropout_seed = data::mix64(dropout_seed + static_cast<uint64_t>(row));
   }
   return batches;
@@ -142,45 +144,95 @@ double Trainer::accumulate(const std::vector<nn::Batch>& batches) {
   return loss;
 }
 
+bool Trainer::uses_graph(int64_t step) const {
+  const PlannedStage& stage = stage_of(step);
+  return GraphStep::possible(*model_, device_, options_.optimizer) &&
+         (options_.micro_batch == 0 || options_.micro_batch >= stage.rows);
+}
+
+void Trainer::check_finite(const GraphStep::Result& result, int64_t step) const {
+  if (std::isfinite(result.loss) && std::isfinite(result.norm)) return;
+  throw Error(concat("step ", step + 1, ": the loss is ", number_text(result.loss),
+                     " and the norm of the gradients is ", number_text(result.norm), ": ",
+                     find_divergence(*model_, micro_batches(step), options_.label_smoothing), "; ",
+                     last_saved_text(),
+                     "; a lower --learning-rate, a longer --warmup or a lower --clip may help, "
+                     "in another folder"));
+}
+
+std::optional<GraphStep::Result> Trainer::update_in_graph(int64_t step, double rate) {
+  if (!graph_)
+    graph_ = std::make_unique<GraphStep>(*model_, *optimizer_, options_.optimizer,
+                                         options_.label_smoothing);
+  if (loaded_step_ != step) {
+    const nn::Batch next = batch(step, 0, stage_of(step).rows, torch::kCPU);
+    if (!GraphStep::takes(next)) return std::nullopt;
+    graph_->load(next);
+  }
+  loaded_step_.reset();
+  graph_->start(rate);
+  // The next batch is made and copied while the GPU works.
+  const bool same_stage = &stage_of(step + 1) == &stage_of(step);
+  const bool more = total_steps_ == 0 || step + 1 < total_steps_;
+  if (same_stage && more) {
+    graph_->load(batch(step + 1, 0, stage_of(step).rows, torch::kCPU));
+    loaded_step_ = step + 1;
+  }
+  const GraphStep::Result result = graph_->finish();
+  check_finite(result, step);
+  return result;
+}
+
+GraphStep::Result Trainer::update(int64_t step, double rate) {
+  if (uses_graph(step))
+    if (const auto done = update_in_graph(step, rate)) return *done;
+  const auto batches = micro_batches(step);
+  GraphStep::Result result;
+  for (const auto& part : batches) result.tokens += token_count(part);
+  result.loss = accumulate(batches);
+  result.norm = gradient_norm(parameters_);
+  check_finite(result, step);
+  const double clip = options_.optimizer.clip;
+  optimizer_->step(
+      {.rate = rate, .gradient_scale = clip > 0 && result.norm > clip ? clip / result.norm : 1});
+  return result;
+}
+
 StepReport Trainer::train_step() {
   const int64_t step = position_.step;
   const double spent = progress();
   const double before = position_.seconds;
-  double loss = 0, norm = 0, rate = 0;
-  int64_t tokens = 0;
+  const PlannedStage& stage = stage_of(step);
+  const double rate = options_.optimizer.learning_rate * options_.schedule.factor(step, spent);
+  GraphStep::Result result;
   {
     const Stopwatch watch(position_.seconds);
-    const PlannedStage& stage = stage_of(step);
-    if (model_->config().rope.base != stage.rope_base)
+    if (model_->config().rope.base != stage.rope_base) {
       model_->set_context(model_->config().context, stage.rope_base);
-    const auto batches = micro_batches(step);
-    for (const auto& batch : batches) tokens += token_count(batch);
-    loss = accumulate(batches);
-    norm = gradient_norm(parameters_);
-    if (!std::isfinite(loss) || !std::isfinite(norm))
-      throw Error(concat("step ", step + 1, ": the loss is ", number_text(loss),
-                         " and the norm of the gradients is ", number_text(norm), ": ",
-                         find_divergence(*model_, batches, options_.label_smoothing), "; ",
-                         last_saved_text(),
-                         "; a lower --learning-rate, a longer --warmup or a lower --clip may help, "
-                         "in another folder"));
-    rate = options_.optimizer.learning_rate * options_.schedule.factor(step, spent);
-    const double clip = options_.optimizer.clip;
-    optimizer_->step({.rate = rate, .gradient_scale = clip > 0 && norm > clip ? clip / norm : 1});
+      graph_.reset();
+      loaded_step_.reset();
+    }
+    try {
+      result = update(step, rate);
+    } catch (const c10::OutOfMemoryError& error) {
+      throw Error(concat("the GPU has too little memory for a step of ", stage.rows, " rows of ",
+                         stage.length, " tokens: ", error.what_without_backtrace(),
+                         "; lower --micro-batch or --batch, or give --recompute"));
+    }
   }
   position_.step += 1;
-  position_.tokens += tokens;
-  last_loss_ = loss;
+  position_.tokens += result.tokens;
+  last_loss_ = result.loss;
   const double taken = position_.seconds - before;
   return {.step = position_.step,
           .steps = total_steps_,
           .progress = progress(),
-          .loss = loss,
+          .loss = result.loss,
           .learning_rate = rate,
-          .gradient_norm = norm,
+          .gradient_norm = result.norm,
           .tokens = position_.tokens,
           .seconds = position_.seconds,
-          .tokens_per_second = taken > 0 ? static_cast<double>(tokens) / taken : 0};
+          .tokens_per_second = taken > 0 ? static_cast<double>(result.tokens) / taken : 0};
 }
 
 double Trainer::progress() const {
@@ -203,7 +255,8 @@ std::optional<Validation> Trainer::validate() {
   Validation result;
   double sum = 0;
   for (int64_t row = 0; row < rows; row += most) {
-    const nn::Batch batch = to_device(dataset.held_out(0, row, std::min(most, rows - row)));
+    const nn::Batch batch =
+        eval::to_model_batch(dataset.held_out(0, row, std::min(most, rows - row)), device_);
     sum += model_->token_losses(batch).to(torch::kFloat64).sum().item<double>();
     result.targets += target_count(batch);
   }

@@ -10,6 +10,7 @@
 #include "tempera/data/dataset.h"
 #include "tempera/models/tokenizer.h"
 #include "tempera/nn/model.h"
+#include "tempera/train/graph_step.h"
 #include "tempera/train/log.h"
 #include "tempera/train/options.h"
 #include "tempera/train/plan.h"
@@ -100,9 +101,15 @@ class Trainer {
 
   const PlannedStage& stage_of(int64_t step) const;
   std::vector<nn::Batch> micro_batches(int64_t step) const;
-  nn::Batch to_device(data::Batch batch) const;
+  nn::Batch batch(int64_t step, int64_t first_row, int64_t rows, torch::Device device) const;
   // Forward and backward of all micro-batches; gives the mean loss.
   double accumulate(const std::vector<nn::Batch>& batches);
+  // Loss and norm of a step with its update: on a GPU one graph where that is possible.
+  GraphStep::Result update(int64_t step, double rate);
+  // None where the batch does not go into a graph.
+  std::optional<GraphStep::Result> update_in_graph(int64_t step, double rate);
+  void check_finite(const GraphStep::Result& result, int64_t step) const;
+  bool uses_graph(int64_t step) const;
   StepReport train_step();
   double progress() const;
   bool finished() const;
@@ -125,6 +132,8 @@ class Trainer {
   int64_t total_steps_ = 0;                                     // 0: other budgets end the run
   std::vector<nn::NamedParameter> parameters_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<GraphStep> graph_;
+  std::optional<int64_t> loaded_step_;  // whose batch the graph has
   RunFolder* folder_ = nullptr;
   std::unique_ptr<RunLog> log_;
   Position position_;

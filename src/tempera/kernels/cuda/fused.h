@@ -162,12 +162,12 @@ struct AdamWStep {
   float epsilon = 0;
   float correction1 = 1, correction2 = 1;  // 1 - beta^step
 };
-// factor: of clipping, absent: 1.
+// factor: of clipping, absent: 1; where it is not finite nothing changes.
 void adamw(const OptimizerList& list, const AdamWStep* step, const float* factor, Stream stream);
 
 size_t gradient_norm_workspace(int64_t chunk_count);
 // result[0] = the norm of all gradients, result[1] = max_norm / norm where the norm is larger than
-// max_norm, else 1. max_norm 0: no limit.
+// max_norm, else 1. max_norm 0: no limit. Not finite, both: a gradient is not, or too large.
 void gradient_norm(const OptimizerList& list, float max_norm, float* result, void* workspace,
                    Stream stream);
 

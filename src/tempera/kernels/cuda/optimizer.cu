@@ -51,6 +51,7 @@ __global__ void __launch_bounds__(kThreads)
   const OptimizerTensor t = list.tensors[chunk.tensor];
   const AdamWStep s = *step;
   const float factor = clip ? *clip : 1;
+  if (!isfinite(factor)) return;
   const float rate = s.rate * t.rate_factor;
   const float keep = 1 - rate * t.decay;
   const float step_size = rate / s.correction1;
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(kFinishThreads)
   const float norm = sqrtf(sum_block(sum));
   if (threadIdx.x != 0) return;
   result[0] = norm;
-  result[1] = max_norm > 0 && norm > max_norm ? max_norm / norm : 1;
+  result[1] = !isfinite(norm) ? norm : max_norm > 0 && norm > max_norm ? max_norm / norm : 1;
 }
 
 }  // namespace

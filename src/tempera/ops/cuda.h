@@ -1,0 +1,38 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "tempera/ops/backend.h"
+#include "tempera/ops/fused.h"
+#include "tempera/ops/prologue.h"
+
+// The operators on a GPU, over the kernels of kernels/cuda. A program that is built without those
+// has the functions too: has_kernels() is false there, and the rest throws.
+namespace tempera::ops::cuda {
+
+bool has_kernels();
+
+// Whether the kernels take rows of this tensor: on a GPU, of float32 or bfloat16, `size` columns
+// being a multiple of 8.
+bool takes(const at::Tensor& x, int64_t size);
+
+// Whether cuDNN has the fastest plain attention for the GPU of this tensor: Hopper and later.
+bool prefers_cudnn(const at::Tensor& x);
+
+// Our own attention, for everything that libtorch's cannot do. Below autograd.
+AttentionResult attention(const AttentionArgs& args);
+std::vector<at::Tensor> attention_backward(const BackwardArgs& args);
+AttentionResult decode(const DecodeArgs& args);
+
+// As in fused.h and prologue.h, differentiable.
+NormedSum add_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& gain,
+                   const at::Tensor& bias, double epsilon, bool centred);
+at::Tensor swiglu(const at::Tensor& gate_up);
+at::Tensor embedding(const at::Tensor& table, const at::Tensor& ids, at::ScalarType type);
+at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
+                                const at::Tensor& targets, double label_smoothing);
+std::vector<at::Tensor> prologue(const PrologueArgs& args);
+
+}  // namespace tempera::ops::cuda

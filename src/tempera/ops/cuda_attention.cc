@@ -1,0 +1,154 @@
+#include <ATen/ATen.h>
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cmath>
+
+#include "tempera/kernels/cuda/attention.h"
+#include "tempera/ops/attention_problem.h"
+#include "tempera/ops/cuda.h"
+#include "tempera/ops/cuda_stream.h"
+
+namespace tempera::ops::cuda {
+namespace {
+
+[[noreturn]] void refuse_double() {
+  throw Error("the CUDA kernels have no double precision; compute on the CPU");
+}
+
+// n of the new rows (B, rows): how many keys each sees.
+at::Tensor visible_counts(const DecodeArgs& args, const at::Tensor& lengths, int64_t rows) {
+  const at::Tensor length = lengths.to(at::kLong).unsqueeze(1);
+  const at::Tensor position = length - rows + at::arange(rows, length.options());
+  at::Tensor end = args.causal ? at::minimum(length, position + 1) : length.expand_as(position);
+  at::Tensor begin = at::zeros_like(position);
+  if (args.key_start.defined()) begin = begin + args.key_start.to(length.options()).unsqueeze(1);
+  if (args.window) {
+    begin = at::maximum(begin, position - *args.window + 1);
+    end = at::minimum(end, position + *args.window);
+  }
+  return (end - begin).clamp_min(1);
+}
+
+// Lengths and blocks stay on the GPU: reading them would wait for it. The kernel cuts lengths to
+// the capacity; an entry of the table that names no block names the nearest.
+template <class T>
+class CudaDecodeProblem {
+ public:
+  CudaDecodeProblem(const DecodeArgs& args, const kernels::Shape& shape) {
+    const auto device = args.q.device();
+    params_.attention.shape = shape;
+    const at::Tensor lengths =
+        binder_.keep(args.lengths.to(device, at::kInt).clamp(0, shape.kv_rows).contiguous());
+    params_.lengths = lengths.const_data_ptr<int32_t>();
+    if (args.block_table.defined()) {
+      const at::Tensor& table = binder_.keep(
+          args.block_table.to(device, at::kInt).clamp(0, args.k.size(0) - 1).contiguous());
+      params_.block_table = table.const_data_ptr<int32_t>();
+      params_.table_stride = table.size(1);
+      params_.block_size = args.k.size(2);
+    }
+    bind(args, lengths);
+  }
+
+  const kernels::DecodeParams<T>& params() const { return params_; }
+
+ private:
+  void bind(const DecodeArgs& args, const at::Tensor& lengths) {
+    kernels::AttentionParams<T>& attention = params_.attention;
+    const kernels::Shape& shape = attention.shape;
+    const std::array<int64_t, 3> queries = {shape.batch, shape.q_heads, shape.q_rows};
+    const std::array<int64_t, 3> keys = {args.k.size(0), shape.kv_heads, args.k.size(2)};
+    attention.q = binder_.operand(args.q);
+    attention.k = binder_.operand(args.k);
+    attention.v = binder_.operand(args.v);
+    attention.mask.causal = args.causal;
+    attention.mask.window = args.window.value_or(0);
+    if (args.key_start.defined())
+      attention.mask.key_begin = binder_
+                                     .keep(args.key_start.to(args.q.device(), at::kInt)
+                                               .unsqueeze(1)
+                                               .expand({shape.batch, shape.q_rows})
+                                               .contiguous())
+                                     .template const_data_ptr<int32_t>();
+    attention.scale =
+        static_cast<float>(args.scale.value_or(1 / std::sqrt(static_cast<double>(shape.qk_size))));
+    const float* log_n = nullptr;
+    if (args.q_recipe.g.defined())
+      log_n = binder_.keep(visible_counts(args, lengths, shape.q_rows).to(at::kFloat).log())
+                  .template const_data_ptr<float>();
+    attention.q_scale = {binder_.row_scale("a_q", args.a_q, queries),
+                         binder_.recipe(args.q_recipe, args.q, attention.q, log_n)};
+    attention.k_scale.rows = binder_.row_scale("a_k", args.a_k, keys);
+    attention.v_scale.rows = binder_.row_scale("a_v", args.a_v, keys);
+    attention.bias = binder_.bias(args.bias);
+    attention.cap = static_cast<float>(args.cap);
+    attention.post = binder_.row_scale("post", args.post, queries);
+    attention.sinks = binder_.parameter(args.sinks);
+  }
+
+  Binder<T> binder_;
+  kernels::DecodeParams<T> params_;
+};
+
+}  // namespace
+
+bool prefers_cudnn(const at::Tensor& x) {
+  int major = 0;
+  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, x.device().index()) ==
+             cudaSuccess &&
+         major >= 9;
+}
+
+AttentionResult attention(const AttentionArgs& args) {
+  return attention_with(args, [&]<class T>(const kernels::AttentionParams<T>& params,
+                                           const kernels::AttentionOutputs<T>& outputs) {
+    if constexpr (std::is_same_v<T, double>) {
+      refuse_double();
+    } else {
+      const at::Tensor workspace =
+          byte_workspace(kernels::cuda::attention_forward_workspace(params), args.q.device());
+      kernels::cuda::attention_forward(params, outputs, workspace.mutable_data_ptr(),
+                                       stream_of(args.q));
+    }
+  });
+}
+
+std::vector<at::Tensor> attention_backward(const BackwardArgs& args) {
+  return attention_backward_with(args, [&]<class T>(
+                                           const kernels::AttentionParams<T>& params,
+                                           const kernels::AttentionGradients<T>& gradients) {
+    if constexpr (std::is_same_v<T, double>) {
+      refuse_double();
+    } else {
+      const at::Tensor workspace = byte_workspace(
+          kernels::cuda::attention_backward_workspace(params, gradients), args.inputs.q.device());
+      kernels::cuda::attention_backward(params, gradients, workspace.mutable_data_ptr(),
+                                        stream_of(args.inputs.q));
+    }
+  });
+}
+
+AttentionResult decode(const DecodeArgs& args) {
+  const Dims dims = check(args);
+  const kernels::Shape shape = kernel_shape(dims);
+  return with_element_type(args.q.scalar_type(), [&]<class T>(T) -> AttentionResult {
+    if constexpr (std::is_same_v<T, double>) {
+      refuse_double();
+    } else {
+      const AttentionResult result = empty_result(args, dims);
+      if (is_empty(shape)) {
+        fill_empty(result);
+        return result;
+      }
+      const CudaDecodeProblem<T> problem(args, shape);
+      const at::Tensor workspace =
+          byte_workspace(kernels::cuda::decode_workspace(problem.params()), args.q.device());
+      kernels::cuda::decode(problem.params(), outputs_of<T>(result), workspace.mutable_data_ptr(),
+                            stream_of(args.q));
+      return result;
+    }
+  });
+}
+
+}  // namespace tempera::ops::cuda

@@ -1,0 +1,242 @@
+#include <array>
+#include <optional>
+
+#include "tempera/kernels/cuda/prologue.h"
+#include "tempera/ops/autograd.h"
+#include "tempera/ops/cuda.h"
+#include "tempera/ops/cuda_stream.h"
+#include "tempera/ops/problem.h"
+#include "tempera/ops/torch.h"
+
+namespace tempera::ops::cuda {
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr size_t kOperands = 3;
+constexpr size_t kParts = 6;  // tensors of an operand
+constexpr size_t kTensors = 1 + kOperands * kParts;
+
+// The tensors that can have a gradient.
+template <class Args, class Visit>
+void visit_tensors(Args& args, Visit&& visit) {
+  visit(args.x);
+  for (auto& operand : args.operands) {
+    visit(operand.gain);
+    visit(operand.rows);
+    visit(operand.recipe.w);
+    visit(operand.recipe.g);
+    visit(operand.recipe.c);
+    visit(operand.recipe.s);
+  }
+}
+
+// The arguments as the kernel takes them. What had to be converted lives as long as this.
+template <class T>
+class Bound {
+ public:
+  explicit Bound(const PrologueArgs& args) {
+    p.batch = args.x.size(0);
+    p.rows = args.x.size(1);
+    p.stride = args.x.size(2);
+    p.x = static_cast<const T*>(args.x.const_data_ptr());
+    p.epsilon = static_cast<float>(args.epsilon);
+    if (args.cos.defined()) {
+      p.pairs = args.cos.size(1);
+      p.cos = binder_.parameter(args.cos);
+      p.sin = binder_.parameter(args.sin);
+    }
+    if (args.positions.defined())
+      p.table_row = binder_.keep(args.positions.to(at::kLong).contiguous())
+                        .template const_data_ptr<int64_t>();
+    p.log_n = binder_.parameter(args.log_n);
+    const std::array<kernels::cuda::PrologueOperand*, kOperands> targets = {&p.q, &p.k, &p.v};
+    for (size_t i = 0; i < args.operands.size(); ++i)
+      *targets[i] = operand(args.operands[i], args.size);
+  }
+
+  kernels::cuda::PrologueParams<T> p;
+
+ private:
+  kernels::cuda::PrologueOperand operand(const PrologueOperand& from, int64_t size) {
+    return {.heads = from.heads,
+            .size = size,
+            .norm = from.norm,
+            .gain = binder_.parameter(from.gain),
+            .rotate = from.rotate,
+            .scale = {.rows = binder_.row_scale("scales", from.rows, {p.batch, from.heads, p.rows}),
+                      .w = binder_.parameter(from.recipe.w),
+                      .g = binder_.parameter(from.recipe.g),
+                      .c = binder_.parameter(from.recipe.c),
+                      .s = binder_.parameter(from.recipe.s)}};
+  }
+
+  Binder<T> binder_;
+};
+
+// Calls run with a null pointer of the storage type.
+template <class Run>
+void for_storage(const Tensor& x, const Run& run) {
+  if (x.scalar_type() == at::kFloat)
+    run(static_cast<float*>(nullptr));
+  else
+    run(static_cast<kernels::BFloat16*>(nullptr));
+}
+
+std::vector<Tensor> forward_pass(const PrologueArgs& args) {
+  std::vector<Tensor> heads;
+  for (const PrologueOperand& operand : args.operands)
+    heads.push_back(
+        at::empty({args.x.size(0), args.x.size(1), operand.heads, args.size}, args.x.options())
+            .transpose(1, 2));
+  if (args.x.numel() == 0) return heads;
+  for_storage(args.x, [&]<class T>(T*) {
+    const Bound<T> bound(args);
+    std::array<kernels::Rows<T>, kOperands> rows;
+    for (size_t i = 0; i < heads.size(); ++i) rows[i] = rows_of<T>(heads[i]);
+    kernels::cuda::prologue_forward(bound.p, {rows[0], rows[1], rows[2]}, stream_of(args.x));
+  });
+  return heads;
+}
+
+// The gradients while they are computed: float32, scales for every row.
+struct Gradients {
+  Tensor x;
+  std::array<std::array<Tensor, kParts>, kOperands> parts;
+};
+
+kernels::cuda::PrologueOperandGradient operand_gradient(const std::array<Tensor, kParts>& parts) {
+  const auto numbers = [](const Tensor& t) {
+    return t.defined() ? t.mutable_data_ptr<float>() : nullptr;
+  };
+  return {.rows = parts[1].defined() ? rows_of<float>(parts[1]) : kernels::Rows<float>{},
+          .w = numbers(parts[2]),
+          .g = numbers(parts[3]),
+          .c = numbers(parts[4]),
+          .s = numbers(parts[5]),
+          .gain = numbers(parts[0])};
+}
+
+void backward_pass(const PrologueArgs& args, const variable_list& d, const Gradients& gradients) {
+  for_storage(args.x, [&]<class T>(T*) {
+    const Bound<T> bound(args);
+    Binder<T> binder;
+    std::array<kernels::Rows<const T>, kOperands> d_rows;
+    for (size_t i = 0; i < d.size(); ++i) d_rows[i] = binder.operand(d[i]);
+    kernels::cuda::PrologueGradients<T> g{.d_q = d_rows[0],
+                                          .d_k = d_rows[1],
+                                          .d_v = d_rows[2],
+                                          .x = static_cast<T*>(gradients.x.mutable_data_ptr()),
+                                          .stride = args.x.size(2),
+                                          .bias = nullptr,
+                                          .q = operand_gradient(gradients.parts[0]),
+                                          .k = operand_gradient(gradients.parts[1]),
+                                          .v = operand_gradient(gradients.parts[2])};
+    const Tensor workspace =
+        byte_workspace(kernels::cuda::prologue_backward_workspace(bound.p), args.x.device());
+    kernels::cuda::prologue_backward(bound.p, g, workspace.mutable_data_ptr(), stream_of(args.x));
+  });
+}
+
+class PrologueFunction : public torch::autograd::Function<PrologueFunction> {
+ public:
+  // The tensors repeat those of args: autograd looks for its variables among the arguments.
+  template <class... Tensors>
+  static variable_list forward(AutogradContext* context, const PrologueArgs& args,
+                               const Tensors&... tensors) {
+    context->save_for_backward(
+        {tensors.value_or(Tensor())..., args.cos, args.sin, args.positions, args.log_n});
+    std::vector<int64_t> numbers = {args.size};
+    for (const PrologueOperand& operand : args.operands)
+      numbers.insert(numbers.end(), {operand.heads, operand.norm, operand.rotate});
+    context->saved_data["numbers"] = numbers;
+    context->saved_data["epsilon"] = args.epsilon;
+    return forward_pass(args);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& d) {
+    const variable_list saved = context->get_saved_variables();
+    const PrologueArgs args = restored(context, saved);
+    // Which inputs want a gradient; absent ones have no edge.
+    std::array<bool, kTensors> wanted{};
+    size_t edge = 0;
+    for (size_t i = 0; i < kTensors; ++i)
+      wanted[i] = saved[i].defined() && context->needs_input_grad(edge++);
+    Gradients gradients;
+    gradients.x = at::empty_like(args.x);
+    const auto real = args.x.options().dtype(at::kFloat);
+    for (size_t i = 0; i < args.operands.size(); ++i)
+      for (size_t part = 0; part < kParts; ++part) {
+        const size_t index = 1 + i * kParts + part;
+        if (!wanted[index]) continue;
+        gradients.parts[i][part] =
+            part == 1 ? at::empty({args.x.size(0), args.operands[i].heads, args.x.size(1)}, real)
+                      : at::empty(saved[index].sizes(), real);
+      }
+    variable_list results(1 + kTensors);  // the first is that of the struct
+    if (args.x.numel() == 0) {
+      for (size_t i = 0; i < kTensors; ++i)
+        if (wanted[i]) results[1 + i] = at::zeros_like(saved[i]);
+      return results;
+    }
+    backward_pass(args, d, gradients);
+    if (wanted[0]) results[1] = gradients.x;
+    for (size_t i = 0; i < args.operands.size(); ++i)
+      for (size_t part = 0; part < kParts; ++part) {
+        const size_t index = 1 + i * kParts + part;
+        if (!wanted[index]) continue;
+        Tensor& g = gradients.parts[i][part];
+        if (!g.sizes().equals(saved[index].sizes())) g = at::sum_to(g, saved[index].sizes());
+        results[1 + index] = g.to(saved[index].scalar_type());
+      }
+    return results;
+  }
+
+ private:
+  static PrologueArgs restored(AutogradContext* context, const variable_list& saved) {
+    const auto numbers = context->saved_data["numbers"].toIntVector();
+    PrologueArgs args;
+    args.size = numbers[0];
+    for (size_t i = 1; i < numbers.size(); i += 3)
+      args.operands.push_back(
+          {.heads = numbers[i], .norm = numbers[i + 1] != 0, .rotate = numbers[i + 2] != 0});
+    args.epsilon = context->saved_data["epsilon"].toDouble();
+    size_t next = 0;
+    visit_tensors(args, [&](Tensor& tensor) { tensor = saved[next++]; });
+    args.cos = saved[kTensors];
+    args.sin = saved[kTensors + 1];
+    args.positions = saved[kTensors + 2];
+    args.log_n = saved[kTensors + 3];
+    return args;
+  }
+};
+
+template <size_t... I>
+variable_list with_gradients(const PrologueArgs& args, std::index_sequence<I...>) {
+  std::array<std::optional<Tensor>, kTensors> tensors;
+  size_t next = 0;
+  visit_tensors(args, [&](const Tensor& tensor) {
+    if (tensor.defined()) tensors[next] = tensor;
+    ++next;
+  });
+  return PrologueFunction::apply(args, tensors[I]...);
+}
+
+bool any_gradient(const PrologueArgs& args) {
+  bool any = false;
+  visit_tensors(args, [&](const Tensor& tensor) { any |= wants_gradient({tensor}); });
+  return any;
+}
+
+}  // namespace
+
+std::vector<Tensor> prologue(const PrologueArgs& given) {
+  PrologueArgs args = given;
+  args.x = args.x.contiguous();
+  return any_gradient(args) ? with_gradients(args, std::make_index_sequence<kTensors>())
+                            : forward_pass(args);
+}
+
+}  // namespace tempera::ops::cuda

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "tempera/ops/attention.h"
+
+// Everything between the joint projection of q, k and v and attention, in one pass over memory, on
+// a GPU (kernels/cuda/prologue.h has the formula).
+namespace tempera::ops {
+
+// The heads of q, k or v: a * rotation(norm(x) * gain), a as in attention.h.
+struct PrologueOperand {
+  int64_t heads = 0;
+  bool norm = false;
+  bool rotate = false;
+  at::Tensor gain = {};  // (size); undefined: 1
+  at::Tensor rows = {};  // broadcasts to (B, heads, T)
+  Recipe recipe = {};    // without a source: w reads the raw projection
+};
+
+struct PrologueArgs {
+  at::Tensor x;                           // (B, T, columns): the heads of every operand in turn
+  int64_t size = 0;                       // columns of a head
+  std::vector<PrologueOperand> operands;  // up to three
+  double epsilon = 0;                     // of the norms
+  at::Tensor cos = {}, sin = {};  // (length, pairs), as rotary() takes them; undefined: no rotation
+  at::Tensor positions = {};      // (B, T), trusted to lie inside the tables
+  at::Tensor log_n = {};          // (B, T): required with any g
+};
+
+// Whether prologue() takes rows like these: a GPU, kernels in this program, and sizes that they
+// know. pairs: columns that are rotated with another one, 0: none are.
+bool has_prologue(const at::Tensor& x, int64_t size, int64_t pairs);
+
+// Each operand as (B, heads, T, size), lying as (B, T, heads, size). Differentiable.
+std::vector<at::Tensor> prologue(const PrologueArgs& args);
+
+}  // namespace tempera::ops

@@ -1,0 +1,85 @@
+#include "tempera/train/graph_step.h"
+
+#include "tempera/ops/cuda.h"
+#include "tempera/ops/torch.h"
+
+namespace tempera::train {
+
+bool GraphStep::possible(const nn::Model& model, const torch::Device& device,
+                         const OptimizerOptions& options) {
+  const nn::ModelConfig& config = model.config();
+  return device.is_cuda() && ops::cuda::has_kernels() && options.kind == OptimizerKind::kAdamW &&
+         config.dropout_attention == 0 && config.dropout_residual == 0 &&
+         config.dropout_embedding == 0;
+}
+
+GraphStep::GraphStep(nn::Model& model, Optimizer& optimizer, const OptimizerOptions& options,
+                     double label_smoothing)
+    : model_(model),
+      optimizer_(optimizer),
+      options_(options),
+      label_smoothing_(label_smoothing),
+      numbers_(torch::zeros({3}, torch::dtype(torch::kFloat32).device(torch::kCUDA))) {}
+
+bool GraphStep::takes(const nn::Batch& batch) {
+  return !batch.documents.defined() && !batch.key_start.defined() && !batch.key_end.defined() &&
+         !batch.source.defined();
+}
+
+void GraphStep::load(const nn::Batch& batch) { prefetch_.start({batch.tokens, batch.targets}); }
+
+torch::Tensor GraphStep::forward_and_backward() {
+  model_.zero_grad();
+  const auto loss = model_.loss(batch_, label_smoothing_);
+  loss.backward();
+  return loss.detach();
+}
+
+void GraphStep::record() {
+  update_.reset();
+  graph_ = std::make_unique<ops::CudaGraph>();
+  model_.train();
+  graph_->capture(
+      [&] {
+        forward_and_backward();
+        // Who has no gradient now has none later.
+        std::vector<ops::AdamWTensor> moving;
+        for (const ops::AdamWTensor& tensor : optimizer_.tensors())
+          if (tensor.parameter.grad().defined()) moving.push_back(tensor);
+        update_ = std::make_unique<ops::AdamWList>(std::move(moving));
+        model_.zero_grad();
+      },
+      [&] {
+        numbers_[0].copy_(forward_and_backward());
+        const auto result = numbers_.narrow(0, 1, 2);
+        update_->norm(options_.clip, result);
+        update_->step(result);
+      });
+  update_->set_gradients();
+}
+
+void GraphStep::start(double rate) {
+  const auto next = prefetch_.take();
+  if (!graph_ || batch_.tokens.sizes() != next[0].sizes()) {
+    batch_.tokens = next[0].clone();
+    batch_.targets = next[1].clone();
+    record();
+  } else {
+    batch_.tokens.copy_(next[0]);
+    batch_.targets.copy_(next[1]);
+  }
+  update_->set_step({.rate = rate,
+                     .beta1 = options_.beta1,
+                     .beta2 = options_.beta2,
+                     .epsilon = options_.epsilon,
+                     .decay = 0,
+                     .step = optimizer_.count_step()});
+  graph_->replay();
+}
+
+GraphStep::Result GraphStep::finish() {
+  const auto host = numbers_.cpu();
+  return {host[0].item<double>(), host[1].item<double>(), batch_.tokens.numel()};
+}
+
+}  // namespace tempera::train

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <memory>
+#include <vector>
+
+#include "tempera/nn/model.h"
+#include "tempera/ops/adamw_list.h"
+#include "tempera/ops/cuda_graph.h"
+#include "tempera/train/optimizer.h"
+
+namespace tempera::train {
+
+// A training step on a GPU as one graph: forward, backward, the norm of the gradients, clipping and
+// AdamW. The host starts it with one call and waits for nothing until finish(); the next batch is
+// copied meanwhile.
+class GraphStep {
+ public:
+  // Whether steps of this model can be graphs: the GPU has our kernels, the optimizer is AdamW, and
+  // nothing in the step is drawn anew on the host (dropout).
+  static bool possible(const nn::Model& model, const torch::Device& device,
+                       const OptimizerOptions& options);
+
+  // All must outlive this.
+  GraphStep(nn::Model& model, Optimizer& optimizer, const OptimizerOptions& options,
+            double label_smoothing);
+
+  // Whether a batch can be a graph's: rows without documents and padding.
+  static bool takes(const nn::Batch& batch);
+  // Copies a batch of the host to the GPU; the next start() takes it.
+  void load(const nn::Batch& batch);
+  // The first step, and the first of another shape, are recorded.
+  void start(double rate);
+
+  struct Result {
+    double loss = 0;
+    double norm = 0;  // of the gradients, before clipping
+    int64_t tokens = 0;
+  };
+  // Where one of them is not finite, nothing was updated.
+  Result finish();
+
+ private:
+  void record();
+  torch::Tensor forward_and_backward();
+
+  nn::Model& model_;
+  Optimizer& optimizer_;
+  OptimizerOptions options_;
+  double label_smoothing_;
+  ops::Prefetch prefetch_;
+  nn::Batch batch_;        // what the graph reads
+  torch::Tensor numbers_;  // (3) loss, norm, factor of clipping
+  std::unique_ptr<ops::AdamWList> update_;
+  std::unique_ptr<ops::CudaGraph> graph_;
+};
+
+}  // namespace tempera::train
