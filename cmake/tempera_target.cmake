@@ -72,8 +72,11 @@ if(TEMPERA_WITH_TORCH)
   target_link_libraries(tempera_libtorch INTERFACE
     ${TEMPERA_TORCH}/lib/libtorch.so ${TEMPERA_TORCH}/lib/libtorch_cpu.so ${TEMPERA_TORCH}/lib/libc10.so)
   # Some CUDA builds of libtorch carry std::filesystem of another compiler. The standard library comes first, before all that is
-  # linked, so that its own is found: with theirs, removing a folder ends the program.
-  target_link_options(tempera_libtorch INTERFACE -Wl,--no-as-needed -lstdc++ -Wl,--allow-shlib-undefined)
+  # linked, so that its own is found: with theirs, removing a folder ends the program. By path: on a machine that has only the
+  # static one, -lstdc++ would give us exceptions that libtorch's do not match.
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.so.6 OUTPUT_VARIABLE tempera_stdcxx
+    OUTPUT_STRIP_TRAILING_WHITESPACE)
+  target_link_options(tempera_libtorch INTERFACE -Wl,--no-as-needed ${tempera_stdcxx} -Wl,--allow-shlib-undefined)
 
   # One precompiled ops/torch.h for every target that uses torch, made with the warnings of its users: -Wpedantic
   # changes predefined macros, and gcc refuses a header that saw others.

@@ -267,6 +267,8 @@ torch::Tensor Attention::attend_projected(const torch::Tensor& qkv, const RowInf
   const RowScales scales = method_->forward(inputs);
   ops::PrologueArgs prologue{.x = qkv, .size = shape.qk_size, .operands = {}};
   prologue.epsilon = options_.norm_eps;
+  const bool causal_rows = shape.kind == AttentionKind::kCausal && !options_.window &&
+                           !pass.rows.mask.is_packed_or_padded();
   prologue.cos = pass.angles.cos;
   prologue.sin = pass.angles.sin;
   prologue.positions = pass.angles.positions;
@@ -283,7 +285,7 @@ torch::Tensor Attention::attend_projected(const torch::Tensor& qkv, const RowInf
       operand.rows = finish(scale, rows.n, type);
       operand.recipe = {};
     }
-    if (operand.recipe.g.defined() && !prologue.log_n.defined())
+    if (operand.recipe.g.defined() && !causal_rows && !prologue.log_n.defined())
       prologue.log_n = log_count(rows.n, type);
     prologue.operands.push_back(operand);
   };

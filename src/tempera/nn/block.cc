@@ -54,7 +54,7 @@ void Block::add(Residual& sum, const Part& part,
                 const std::function<torch::Tensor(const torch::Tensor&)>& f) const {
   switch (placement_) {
     case NormPlacement::kPre:
-      sum.added = scaled(f(normed(sum, *part.norm)));
+      sum.added = scaled(f(part.norm->forward(sum)));
       return;
     case NormPlacement::kPost:
       sum.x = part.norm->forward(sum.x + scaled(f(sum.x)));
@@ -69,21 +69,15 @@ void Block::add(Residual& sum, const Part& part,
   TORCH_INTERNAL_ASSERT(false, "a placement without a case");
 }
 
-torch::Tensor Block::normed(Residual& sum, const Norm& norm) {
-  if (!sum.added.defined()) return norm.forward(sum.x);
-  auto [x, rows] = norm.forward(sum.x, sum.added);
-  sum = {x, {}};
-  return rows;
-}
-
 torch::Tensor Block::cross(const torch::Tensor& x, const Pass& pass, const BlockCache* cache) {
   if (cache) return cross_attention_->forward_cached(x, pass, cache->source, *cache->cross);
   TEMPERA_CHECK(pass.source, "a block with a cross-attention needs a source");
   return cross_attention_->forward(x, pass, *pass.source);
 }
 
-torch::Tensor Block::forward(const torch::Tensor& x, const Pass& pass, const BlockCache* cache) {
-  Residual sum{x, {}};
+Residual Block::forward(Residual sum, const Pass& pass, const BlockCache* cache) {
+  const auto x = parallel_ ? sum.whole() : torch::Tensor();
+  if (parallel_) sum = {x};
   add(sum, attention_part_, [&](const torch::Tensor& rows) {
     return dropped(attention_->forward(rows, pass, cache ? cache->self : nullptr), pass,
                    DropoutSite::kAttentionOutput);
@@ -95,9 +89,9 @@ torch::Tensor Block::forward(const torch::Tensor& x, const Pass& pass, const Blo
   const auto feed = [&](const torch::Tensor& rows) {
     return dropped(mlp_->forward(rows), pass, DropoutSite::kMlpOutput);
   };
-  if (parallel_) return sum.whole() + scaled(feed(mlp_part_.norm->forward(x)));
+  if (parallel_) return {sum.whole() + scaled(feed(mlp_part_.norm->forward(x)))};
   add(sum, mlp_part_, feed);
-  return sum.whole();
+  return sum;
 }
 
 }  // namespace tempera::nn

@@ -26,8 +26,7 @@ class Block final : public torch::nn::Module {
   Block(const ModelConfig& config, std::shared_ptr<Method> method,
         std::shared_ptr<Method> cross = nullptr);
 
-  torch::Tensor forward(const torch::Tensor& x, const Pass& pass,
-                        const BlockCache* cache = nullptr);
+  Residual forward(Residual sum, const Pass& pass, const BlockCache* cache = nullptr);
   Attention& attention() { return *attention_; }
   // Null: none.
   Attention* cross_attention() { return cross_attention_.get(); }
@@ -39,15 +38,8 @@ class Block final : public torch::nn::Module {
     std::shared_ptr<Norm> output_norm;  // norms on both sides
   };
   Part make_part(const ModelConfig& config, const std::string& name);
-  // The residual stream; in a pre-norm block the last part's share stays open, so that the norm
-  // behind it sums and normalises in one pass.
-  struct Residual {
-    torch::Tensor x, added;
-    torch::Tensor whole() const { return added.defined() ? x + added : x; }
-  };
   void add(Residual& sum, const Part& part,
            const std::function<torch::Tensor(const torch::Tensor&)>& f) const;
-  static torch::Tensor normed(Residual& sum, const Norm& norm);
   torch::Tensor scaled(const torch::Tensor& x) const { return scale_ == 1 ? x : x * scale_; }
   torch::Tensor cross(const torch::Tensor& x, const Pass& pass, const BlockCache* cache);
   torch::Tensor dropped(const torch::Tensor& x, const Pass& pass, DropoutSite site) const;

@@ -56,10 +56,12 @@ torch::Tensor activate(Activation activation, const torch::Tensor& rows) {
   TORCH_INTERNAL_ASSERT(false, "an activation without a case");
 }
 
-ops::NormedSum Norm::forward(const torch::Tensor& x, const torch::Tensor& residual) const {
-  auto sum = ops::add_norm(x, residual, weight_, bias_, eps_, kind_ == NormKind::kLayer);
-  sum.y = sum.y.to(x.scalar_type());
-  return sum;
+torch::Tensor Norm::forward(Residual& sum) const {
+  if (!sum.added.defined()) return forward(sum.x);
+  const auto [h, y] =
+      ops::add_norm(sum.x, sum.added, weight_, bias_, eps_, kind_ == NormKind::kLayer);
+  sum = {h};
+  return y.to(h.scalar_type());
 }
 
 Mlp::Mlp(const ModelConfig& config) : activation_(config.activation) {

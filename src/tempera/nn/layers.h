@@ -36,12 +36,20 @@ class Embedding final : public torch::nn::Module {
   torch::Tensor weight_;  // (rows, width)
 };
 
+// The residual stream. What the last part of a pre-norm block adds stays open, so that the norm
+// behind it sums and normalises in one pass.
+struct Residual {
+  torch::Tensor x;
+  torch::Tensor added = {};  // undefined: nothing is open
+  torch::Tensor whole() const { return added.defined() ? x + added : x; }
+};
+
 class Norm final : public torch::nn::Module {
  public:
   Norm(NormKind kind, int64_t width, double eps);
   torch::Tensor forward(const torch::Tensor& x) const;
-  // Of the sum, which comes back too.
-  ops::NormedSum forward(const torch::Tensor& x, const torch::Tensor& residual) const;
+  // Of the whole sum, which has no open share then.
+  torch::Tensor forward(Residual& sum) const;
 
  private:
   NormKind kind_;

@@ -10,10 +10,6 @@
 namespace tempera::nn {
 namespace {
 
-bool is_packed_or_padded(const SequenceMask& mask) {
-  return mask.documents.defined() || mask.start.defined() || mask.end.defined();
-}
-
 void check_tokens(const torch::Tensor& tokens, const char* what) {
   TEMPERA_CHECK(tokens.defined() && tokens.dim() == 2 && tokens.size(1) > 0, "a batch needs ", what,
                 " of the shape (sequences, length), at least one each");
@@ -88,7 +84,7 @@ Pass Stack::make_pass(const Side& side, const PassOptions& options) {
     pass.rows.window_n = sequence_rows(windowed, batch, length, device).n;
   }
   if (config_.position == PositionKind::kRope)
-    pass.angles = is_packed_or_padded(pass.rows.mask)
+    pass.angles = pass.rows.mask.is_packed_or_padded()
                       ? rotary_.at(pass.rows.counts.position, length)
                       : rotary_.range(0, length, device);
   if (relative_bias_) pass.bias = relative_bias_->forward(0, length, length);
@@ -122,7 +118,7 @@ torch::Tensor Stack::shifted(const torch::Tensor& x, const torch::Tensor& before
   auto previous = torch::constant_pad_nd(x.narrow(1, 0, x.size(1) - 1), {0, 0, 1, 0});
   if (before.defined())
     previous = torch::cat({embedding_->forward(before), x.narrow(1, 0, x.size(1) - 1)}, 1);
-  if (is_packed_or_padded(pass.rows.mask))
+  if (pass.rows.mask.is_packed_or_padded())
     previous = previous * (pass.rows.counts.position > 0).unsqueeze(-1).to(x.scalar_type());
   return torch::addcmul(x, previous, shift_);
 }
@@ -131,8 +127,7 @@ torch::Tensor Stack::embed(const Side& side, const torch::Tensor& before, const 
                            torch::ScalarType type) const {
   // Where nothing is added in between, rows come in the type of the blocks.
   const bool direct = !shift_.defined() && !positions_ && !token_types_ &&
-                      config_.embedding_scale == 1 &&
-                      config_.position != PositionKind::kSinusoidal;
+                      config_.embedding_scale == 1 && config_.position != PositionKind::kSinusoidal;
   auto x = embedding_->forward(side.tokens, direct ? type : torch::kFloat32);
   if (shift_.defined()) x = shifted(x, before, pass);
   const auto& position = pass.rows.counts.position;
@@ -150,15 +145,16 @@ torch::Tensor Stack::embed(const Side& side, const torch::Tensor& before, const 
                         dropout_seed(*pass.dropout_seed, 0, DropoutSite::kEmbedding));
 }
 
-torch::Tensor Stack::through_blocks(torch::Tensor x, const Pass& pass,
+torch::Tensor Stack::through_blocks(const torch::Tensor& x, const Pass& pass,
                                     const PassOptions& options) const {
   const auto& observer = options.observer;
   if (observer) observer(-1, x);
+  Residual sum{x};
   for (size_t layer = 0; layer < blocks_.size(); ++layer) {
     const auto& block = blocks_[layer];
     if (options.recompute) {
       // What gradients flow back to must be an input, not a captured tensor.
-      std::vector<torch::Tensor> inputs = {x};
+      std::vector<torch::Tensor> inputs = {sum.whole()};
       if (pass.bias.defined()) inputs.push_back(pass.bias);
       if (pass.source) inputs.push_back(pass.source->x);
       const auto run = [block, pass](const std::vector<torch::Tensor>& given) {
@@ -166,15 +162,15 @@ torch::Tensor Stack::through_blocks(torch::Tensor x, const Pass& pass,
         if (pass.bias.defined()) again.bias = given[1];
         if (pass.source)
           again.source = std::make_shared<Source>(Source{given.back(), pass.source->rows});
-        return block->forward(given[0], again);
+        return block->forward({given[0]}, again).whole();
       };
-      x = recomputed(run, inputs, block->parameters());
+      sum = {recomputed(run, inputs, block->parameters())};
     } else {
-      x = block->forward(x, pass);
+      sum = block->forward(std::move(sum), pass);
     }
-    if (observer) observer(static_cast<int64_t>(layer), x);
+    if (observer) observer(static_cast<int64_t>(layer), sum.whole());
   }
-  return norm_ ? norm_->forward(x) : x;
+  return norm_ ? norm_->forward(sum) : sum.whole();
 }
 
 Source Stack::forward(const Side& side, const PassOptions& options,
@@ -225,16 +221,16 @@ torch::Tensor Stack::extend(const torch::Tensor& tokens, ModelCache& cache,
   const Pass pass = make_pass(tokens, cache);
   torch::Tensor before;
   if (cache.length() > 0) before = cache.tokens().narrow(1, cache.length() - 1, 1);
-  auto x = embed({tokens, {}, {}, {}, {}}, before, pass, type);
+  Residual sum{embed({tokens, {}, {}, {}, {}}, before, pass, type)};
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const auto layer = static_cast<int64_t>(i);
     const BlockCache kept{.self = &cache.layer(layer),
                           .cross = cache.has_source() ? &cache.source_layer(layer) : nullptr,
                           .source = cache.source_mask()};
-    x = blocks_[i]->forward(x, pass, &kept);
+    sum = blocks_[i]->forward(std::move(sum), pass, &kept);
   }
   cache.append_tokens(tokens);
-  return norm_ ? norm_->forward(x) : x;
+  return norm_ ? norm_->forward(sum) : sum.whole();
 }
 
 void Stack::set_context(const RopeConfig& rope, int64_t context) {

@@ -58,7 +58,8 @@ class Stack {
                       torch::ScalarType type) const;
   torch::Tensor shifted(const torch::Tensor& x, const torch::Tensor& before,
                         const Pass& pass) const;
-  torch::Tensor through_blocks(torch::Tensor x, const Pass& pass, const PassOptions& options) const;
+  torch::Tensor through_blocks(const torch::Tensor& x, const Pass& pass,
+                               const PassOptions& options) const;
   void check_length(int64_t length) const;
   bool causal() const { return kind_ != StackKind::kBidirectional; }
 

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -52,18 +53,20 @@ at::Tensor scaled(const at::Tensor& operand, const at::Tensor& scale) {
   return scale.defined() ? (operand * scale).to(operand.scalar_type()) : operand;
 }
 
-// The operand times its scale, in one pass where there is a kernel for it. log_n: (B, rows).
+// The operand times its scale, in one pass where there is a kernel for it. log_n: gives (B, rows);
+// causal_rows: it would be log(t + 1), which the kernel knows.
 at::Tensor scaled(const at::Tensor& operand, const at::Tensor& rows, const Recipe& recipe,
-                  const at::Tensor& log_n) {
+                  const std::function<at::Tensor()>& log_n, bool causal_rows) {
   const bool active = rows.defined() || recipe.c.defined() || recipe.w.defined() ||
                       recipe.g.defined() || recipe.s.defined();
   if (!active) return operand;
   if (recipe.source.defined() || !has_prologue(operand, operand.size(3), 0))
-    return scaled(operand, composed_scale(rows, recipe, operand, log_n));
+    return scaled(operand, composed_scale(rows, recipe, operand,
+                                          recipe.g.defined() ? log_n() : at::Tensor()));
   PrologueArgs args{
       .x = operand.transpose(1, 2).flatten(2), .size = operand.size(3), .operands = {}};
   args.operands.push_back({.heads = operand.size(1), .rows = rows, .recipe = recipe});
-  args.log_n = log_n;
+  if (recipe.g.defined() && !causal_rows) args.log_n = log_n();
   return prologue(args)[0];
 }
 
@@ -174,19 +177,18 @@ AttentionResult attention_composed(const AttentionArgs& args) {
   check_composable(args);
   refuse(args.dropout > 0, "dropout (seeded)");
   const bool plain = is_plain(args);
-  const bool counted =
-      args.q_recipe.g.defined() || args.k_recipe.g.defined() || args.v_recipe.g.defined();
   VisibleKeys keys;
-  if (!plain)
-    keys = visible(visible_keys(host_mask(args, shape).mask, shape), shape, args.q);
-  else if (counted)
-    keys.log_n = plain_log_n(args, shape);
-  at::Tensor key_log_n = keys.log_n;
-  if (counted && args.key_counts.defined())
-    key_log_n = args.key_counts.to(keys.log_n.options()).clamp_min(1).log();
-  const at::Tensor q = scaled(args.q, args.a_q, args.q_recipe, keys.log_n);
-  const at::Tensor k = scaled(args.k, args.a_k, args.k_recipe, key_log_n);
-  const at::Tensor v = scaled(args.v, args.a_v, args.v_recipe, key_log_n);
+  if (!plain) keys = visible(visible_keys(host_mask(args, shape).mask, shape), shape, args.q);
+  const auto log_n = [&] { return plain ? plain_log_n(args, shape) : keys.log_n; };
+  const auto key_log_n = [&] {
+    if (!args.key_counts.defined()) return log_n();
+    return args.key_counts.to(real_type(args.q.scalar_type())).clamp_min(1).log();
+  };
+  const bool causal_rows = plain && args.causal;
+  const bool causal_keys = causal_rows && !args.key_counts.defined();
+  const at::Tensor q = scaled(args.q, args.a_q, args.q_recipe, log_n, causal_rows);
+  const at::Tensor k = scaled(args.k, args.a_k, args.k_recipe, key_log_n, causal_keys);
+  const at::Tensor v = scaled(args.v, args.a_v, args.v_recipe, key_log_n, causal_keys);
   AttentionResult result;
   result.out = plain ? library_attention(q, k, v, args)
                      : masked_attention(q, k, v, args.bias, keys, args.scale);

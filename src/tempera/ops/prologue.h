@@ -29,7 +29,7 @@ struct PrologueArgs {
   double epsilon = 0;                     // of the norms
   at::Tensor cos = {}, sin = {};  // (length, pairs), as rotary() takes them; undefined: no rotation
   at::Tensor positions = {};      // (B, T), trusted to lie inside the tables
-  at::Tensor log_n = {};          // (B, T): required with any g
+  at::Tensor log_n = {};          // (B, T): of the visible keys; undefined: log(t + 1)
 };
 
 // Whether prologue() takes rows like these: a GPU, kernels in this program, and sizes that they

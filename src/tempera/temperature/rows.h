@@ -17,6 +17,10 @@ struct SequenceMask {
   torch::Tensor end = {};        // (B): rows from it on are padding
   bool causal = false;
   std::optional<int64_t> window = {};
+
+  bool is_packed_or_padded() const {
+    return documents.defined() || start.defined() || end.defined();
+  }
 };
 
 struct RowCounts {

@@ -98,12 +98,12 @@ class Ssa final : public Method {
     return raw;
   }
 
-  RowScale scale(const Side& side, const torch::Tensor& projection, const RowInfo& rows) const {
+  RowScale scale(const Side& side, const torch::Tensor& projection, const RowInfo& rows) {
     const auto type = scale_type(projection.scalar_type());
     RowScale result;
     if (!tok_ || token_ == "shared") {
       auto& recipe = result.recipe;
-      recipe.c = torch::ones({projection.size(1)}, projection.options().dtype(type));
+      recipe.c = ones(projection.size(1), projection.options().dtype(type));
       if (pos_) recipe.g = slope(side, type);
       if (tok_) {
         recipe.w = side.w.to(type);
@@ -117,6 +117,14 @@ class Ssa final : public Method {
           result.rows + slope(side, type).view({-1, 1}) * log_count(rows.n, type).unsqueeze(1);
     }
     return result;
+  }
+
+  // Made once for a kind of tensor and kept: a step on a GPU has no time for it.
+  torch::Tensor ones(int64_t heads, const torch::TensorOptions& options) {
+    if (!ones_.defined() || ones_.size(0) < heads || ones_.device() != options.device() ||
+        ones_.scalar_type() != options.dtype())
+      ones_ = torch::ones({std::max(shape().q_heads, heads)}, options);
+    return ones_.narrow(0, 0, heads);
   }
 
   // f of the forms that do not read the projection, (B, T, heads).
@@ -145,6 +153,7 @@ class Ssa final : public Method {
   bool pos_;
   std::optional<Side> q_, k_, v_;
   torch::Tensor log_frequency_;
+  torch::Tensor ones_;
   bool has_frequencies_ = false;
 };
 

@@ -14,8 +14,6 @@ void check_operand(const char* name, const PrologueOperand& operand,
                 ": a head of ", operand.size, " columns given, a multiple of 8 up to 256 expected");
   TEMPERA_CHECK(!operand.gain || operand.norm, name, ": a gain is given, and no norm");
   const PrologueScale& scale = operand.scale;
-  TEMPERA_CHECK(!scale.g || params.log_n, name,
-                ": g is given and needs log_n, the logarithm of every row's visible keys");
   TEMPERA_CHECK(!scale.s || scale.w || scale.g || scale.c, name,
                 ": s alone makes every scale 0; give a constant as c");
   if (!operand.rotate) return;

@@ -12,7 +12,6 @@
 namespace tempera::kernels::cuda {
 
 constexpr int kPrologueWarps = 4;
-constexpr int64_t kPrologueRows = 96;  // of a block
 
 template <class T>
 int64_t prologue_slots(const PrologueParams<T>& p) {
@@ -22,9 +21,19 @@ template <class T>
 int64_t prologue_size(const PrologueParams<T>& p) {
   return std::max({p.q.heads ? p.q.size : 0, p.k.heads ? p.k.size : 0, p.v.heads ? p.v.size : 0});
 }
+// Rows of a block: many, so that what belongs to a head is fetched rarely, unless the GPU would not
+// be full then.
+template <class T>
+int prologue_rows(const PrologueParams<T>& p) {
+  constexpr int64_t kFull = 1024;  // blocks
+  const int64_t columns = p.batch * ceil_div(prologue_slots(p), kPrologueWarps);
+  for (const int rows : {96, 64, 32})
+    if (columns * ceil_div(p.rows, rows) >= kFull) return rows;
+  return 16;
+}
 template <class T>
 dim3 prologue_grid(const PrologueParams<T>& p) {
-  return dim3(static_cast<unsigned>(ceil_div(p.rows, kPrologueRows)),
+  return dim3(static_cast<unsigned>(ceil_div(p.rows, prologue_rows(p))),
               static_cast<unsigned>(ceil_div(prologue_slots(p), kPrologueWarps)),
               static_cast<unsigned>(p.batch));
 }
@@ -169,7 +178,7 @@ struct PrologueRow {
   // x: eight columns of the projection, bias included. f: their share of <w, gelu(x)>.
   __device__ PrologueRow(const PrologueParams<T>& p, const PrologueLane<T, kLanes, kWhole>& lane,
                          int64_t b, int t, const float (&x)[kPack], float f) {
-    if (lane.counts) log_n = p.log_n[b * p.rows + t];
+    if (lane.counts) log_n = p.log_n ? p.log_n[b * p.rows + t] : logf(static_cast<float>(t + 1));
     if (lane.finished) finished = lane.finished[t * lane.finished_step];
     if (lane.norm) {
       float square = 0;

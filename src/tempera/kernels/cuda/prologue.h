@@ -51,7 +51,7 @@ struct PrologueParams {
   const float* cos = nullptr;
   const float* sin = nullptr;
   const int64_t* table_row = nullptr;
-  const float* log_n = nullptr;  // (batch, rows); required with any g
+  const float* log_n = nullptr;  // (batch, rows); absent: log(t + 1), as under causality
 
   int64_t columns() const { return q.heads * q.size + k.heads * k.size + v.heads * v.size; }
 };

@@ -7,7 +7,8 @@ namespace {
 // The sums of one block and head: w, bias and gain (size each), then g, c, s.
 __host__ __device__ constexpr int64_t record_size(int64_t size) { return 3 * size + 4; }
 
-template <int kLanes>
+// kFull: with norms or a bias, whose sums take registers.
+template <int kLanes, bool kFull>
 struct Sums {
   float w[kPack] = {}, bias[kPack] = {}, gain[kPack] = {};
   float g = 0, c = 0, s = 0;
@@ -19,8 +20,10 @@ struct Sums {
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
         w[i] += __shfl_xor_sync(kAllLanes, w[i], step);
-        bias[i] += __shfl_xor_sync(kAllLanes, bias[i], step);
-        gain[i] += __shfl_xor_sync(kAllLanes, gain[i], step);
+        if constexpr (kFull) {
+          bias[i] += __shfl_xor_sync(kAllLanes, bias[i], step);
+          gain[i] += __shfl_xor_sync(kAllLanes, gain[i], step);
+        }
       }
       g += __shfl_xor_sync(kAllLanes, g, step);
       c += __shfl_xor_sync(kAllLanes, c, step);
@@ -33,8 +36,10 @@ struct Sums {
     for (int i = 0; i < kPack; ++i) {
       const int column = first + (i < kPack / 2 ? i : gap + i - kPack / 2);
       record[column] = w[i];
-      record[size + column] = bias[i];
-      record[2 * size + column] = gain[i];
+      if constexpr (kFull) {
+        record[size + column] = bias[i];
+        record[2 * size + column] = gain[i];
+      }
     }
     if (first != 0) return;
     record[3 * size] = g;
@@ -44,11 +49,11 @@ struct Sums {
 };
 
 // d: the gradient of the row's eight outputs; becomes that of the projection.
-template <class T, int kLanes, bool kWhole>
+template <class T, int kLanes, bool kWhole, bool kFull>
 __device__ void row_backward(const PrologueParams<T>& p,
                              const PrologueLane<T, kLanes, kWhole>& lane, float* d_finished,
                              int64_t b, int t, bool active, const float (&x)[kPack],
-                             float (&d)[kPack], Sums<kLanes>& sums) {
+                             float (&d)[kPack], Sums<kLanes, kFull>& sums) {
   float gelu[kPack], slope[kPack];  // slope: of w * gelu
   float f = 0;
   if (lane.w) {
@@ -65,20 +70,19 @@ __device__ void row_backward(const PrologueParams<T>& p,
   lane.rotate(p, b, t, -1, d);
 
   // d_a = <d * gain, x * rstd>; the norm's own backward needs the same product.
-  if (lane.norm) {
+  if constexpr (kFull)
+    if (lane.norm) {
 #pragma unroll
-    for (int i = 0; i < kPack; ++i)
-      sums.gain[i] = fmaf(row.a * row.rstd * d[i], x[i], sums.gain[i]);
-    lane.multiply_gain(d);
-  }
+      for (int i = 0; i < kPack; ++i)
+        sums.gain[i] = fmaf(row.a * row.rstd * d[i], x[i], sums.gain[i]);
+      lane.multiply_gain(d);
+    }
   float d_a = 0;
-  if (lane.norm || lane.recipe || lane.finished) {
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) d_a = fmaf(d[i], x[i], d_a);
-    d_a = sum_lanes<kLanes>(d_a) * row.rstd;
-  }
+  for (int i = 0; i < kPack; ++i) d_a = fmaf(d[i], x[i], d_a);
+  d_a = sum_lanes<kLanes>(d_a) * row.rstd;
   const float factor = row.a * row.rstd;
-  const float mean = lane.norm ? factor * row.rstd * d_a * lane.inverse_size : 0;
+  const float mean = kFull && lane.norm ? factor * row.rstd * d_a * lane.inverse_size : 0;
 #pragma unroll
   for (int i = 0; i < kPack; ++i) d[i] = fmaf(-mean, x[i], factor * d[i]);
   if (d_finished && active && lane.first == 0) *d_finished = d_a * lane.s * row.sum;
@@ -97,14 +101,42 @@ __device__ void row_backward(const PrologueParams<T>& p,
       }
     }
   }
+  if constexpr (kFull)
 #pragma unroll
-  for (int i = 0; i < kPack; ++i) sums.bias[i] += active ? d[i] : 0;
+    for (int i = 0; i < kPack; ++i) sums.bias[i] += active ? d[i] : 0;
 }
 
+// Rows of a head that is turned and no more, or not even that: the projection is not read.
 template <class T, int kLanes, bool kWhole>
+__device__ void turn_back(const PrologueParams<T>& p, const PrologueLane<T, kLanes, kWhole>& lane,
+                          int64_t b, const T* from, int64_t from_step, T* to, int64_t to_step,
+                          int begin, int end) {
+  constexpr int kStep = kWarp / kLanes, kAtOnce = 4;
+  const int mine = static_cast<int>(threadIdx.x) % kWarp / kLanes;
+  if (!lane.live) return;
+#pragma unroll 1
+  for (int base = begin + mine; base < end; base += kAtOnce * kStep) {
+    Pack<T> packs[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      if (base + i * kStep < end)
+        packs[i] = load_halves(from + (base + i * kStep) * from_step, lane.gap, kWhole);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int t = base + i * kStep;
+      if (t >= end) break;
+      float d[kPack];
+      unpack(packs[i], d);
+      lane.rotate(p, b, t, -1, d);
+      store_halves(to + t * to_step, lane.gap, pack_of<T>(d), kWhole);
+    }
+  }
+}
+
+template <class T, int kLanes, bool kWhole, bool kFull>
 __global__ void __launch_bounds__(kPrologueWarps* kWarp, 4)
     backward_kernel(const __grid_constant__ PrologueParams<T> p,
-                    const __grid_constant__ PrologueGradients<T> gradients, int64_t size,
+                    const __grid_constant__ PrologueGradients<T> gradients, int64_t size, int rows,
                     float* records) {
   const int64_t slots = p.q.heads + p.k.heads + p.v.heads;
   const int64_t slot = int64_t{blockIdx.y} * kPrologueWarps + threadIdx.x / kWarp;
@@ -122,14 +154,16 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, 4)
   const T* const x_rows = p.x + b * p.rows * p.stride + column;
   const T* const d_out_rows = row_at(d_out, b, lane.place.head, 0) + lane.first;
   T* const d_rows = gradients.x + b * p.rows * gradients.stride + column;
-  const int begin = static_cast<int>(blockIdx.x * kPrologueRows);
-  const int end = min(static_cast<int>(p.rows), begin + static_cast<int>(kPrologueRows));
+  const int begin = static_cast<int>(blockIdx.x) * rows;
+  const int end = min(static_cast<int>(p.rows), begin + rows);
+  if (!(lane.norm || lane.recipe || lane.finished || gradients.bias))
+    return turn_back(p, lane, b, d_out_rows, d_out_step, d_rows, gradients.stride, begin, end);
   constexpr int kStep = kWarp / kLanes;
   int t = begin + static_cast<int>(threadIdx.x) % kWarp / kLanes;
-  Sums<kLanes> sums;
-  const auto fetch = [&](const T* rows, int64_t step, int at) {
+  Sums<kLanes, kFull> sums;
+  const auto fetch = [&](const T* from, int64_t step, int at) {
     Pack<T> pack{};
-    if (lane.live && at < end) pack = load_halves(rows + at * step, lane.gap, kWhole);
+    if (lane.live && at < end) pack = load_halves(from + at * step, lane.gap, kWhole);
     return pack;
   };
   Pack<T> next_x = fetch(x_rows, p.stride, t), next_d = fetch(d_out_rows, d_out_step, t);
@@ -141,9 +175,10 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, 4)
     unpack(next_d, d);
     next_x = fetch(x_rows, p.stride, t + kStep);
     next_d = fetch(d_out_rows, d_out_step, t + kStep);
-    lane.add_bias(x);
-    row_backward(p, lane, d_finished ? d_finished + t * d_finished_step : nullptr, b,
-                 min(t, end - 1), active, x, d, sums);
+    if constexpr (kFull) lane.add_bias(x);
+    row_backward<T, kLanes, kWhole, kFull>(p, lane,
+                                           d_finished ? d_finished + t * d_finished_step : nullptr,
+                                           b, min(t, end - 1), active, x, d, sums);
     if (active) store_halves(d_rows + t * gradients.stride, lane.gap, pack_of<T>(d), kWhole);
   }
   sums.add_up();
@@ -197,7 +232,12 @@ __global__ void __launch_bounds__(kWarp* kReducers)
 
 template <class T>
 int64_t record_blocks(const PrologueParams<T>& p) {
-  return p.batch * ceil_div(p.rows, kPrologueRows);
+  return p.batch * ceil_div(p.rows, prologue_rows(p));
+}
+
+template <class T>
+bool is_full(const PrologueParams<T>& p) {
+  return p.bias || p.q.norm || p.k.norm || p.v.norm;
 }
 
 }  // namespace
@@ -219,11 +259,17 @@ void prologue_backward(const PrologueParams<T>& params, const PrologueGradients<
   whole = whole && aligned(params.cos, 0) && aligned(params.sin, 0);
   const int64_t size = prologue_size(params);
   auto* records = static_cast<float*>(workspace);
+  const auto launch = [&]<int kLanes, bool kWhole, bool kFull>() {
+    backward_kernel<T, kLanes, kWhole, kFull>
+        <<<prologue_grid(params), kPrologueWarps * kWarp, 0, stream>>>(
+            params, gradients, size, prologue_rows(params), records);
+  };
   if (params.batch * params.rows > 0)
     with_lanes(size, whole, [&]<int kLanes, bool kWhole>() {
-      backward_kernel<T, kLanes, kWhole>
-          <<<prologue_grid(params), kPrologueWarps * kWarp, 0, stream>>>(params, gradients, size,
-                                                                         records);
+      if (is_full(params))
+        launch.template operator()<kLanes, kWhole, true>();
+      else
+        launch.template operator()<kLanes, kWhole, false>();
     });
   const dim3 grid(static_cast<unsigned>(ceil_div(record_size(size), kWarp)),
                   static_cast<unsigned>(prologue_slots(params)));

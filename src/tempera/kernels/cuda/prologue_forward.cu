@@ -7,7 +7,7 @@ namespace {
 template <class T, int kLanes, bool kWhole>
 __global__ void __launch_bounds__(kPrologueWarps* kWarp, sizeof(T) == 2 ? 8 : 6)
     forward_kernel(const __grid_constant__ PrologueParams<T> p,
-                   const __grid_constant__ PrologueOutputs<T> outputs) {
+                   const __grid_constant__ PrologueOutputs<T> outputs, int rows) {
   const int64_t slot = int64_t{blockIdx.y} * kPrologueWarps + threadIdx.x / kWarp;
   if (slot >= p.q.heads + p.k.heads + p.v.heads) return;
   const int64_t b = blockIdx.z;
@@ -15,8 +15,8 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, sizeof(T) == 2 ? 8 : 6)
   const PrologueLane<T, kLanes, kWhole> lane(p, slot, b, shared);
   const Rows<T>& out = choose(lane.place.which, outputs.q, outputs.k, outputs.v);
   const T* const from = p.x + b * p.rows * p.stride + lane.place.column + lane.first;
-  const int begin = static_cast<int>(blockIdx.x * kPrologueRows);
-  const int end = min(static_cast<int>(p.rows), begin + static_cast<int>(kPrologueRows));
+  const int begin = static_cast<int>(blockIdx.x) * rows;
+  const int end = min(static_cast<int>(p.rows), begin + rows);
   constexpr int kStep = kWarp / kLanes;
   int t = begin + static_cast<int>(threadIdx.x) % kWarp / kLanes;
   const T* ahead = from + t * p.stride;
@@ -74,8 +74,8 @@ void prologue_forward(const PrologueParams<T>& params, const PrologueOutputs<T>&
   if (params.v.heads) whole = whole && aligned(outputs.v);
   whole = whole && aligned(params.cos, 0) && aligned(params.sin, 0);
   with_lanes(prologue_size(params), whole, [&]<int kLanes, bool kWhole>() {
-    forward_kernel<T, kLanes, kWhole>
-        <<<prologue_grid(params), kPrologueWarps * kWarp, 0, stream>>>(params, outputs);
+    forward_kernel<T, kLanes, kWhole><<<prologue_grid(params), kPrologueWarps * kWarp, 0, stream>>>(
+        params, outputs, prologue_rows(params));
   });
   check_launch("prologue_forward");
 }

@@ -25,6 +25,7 @@ struct PrologueCase {
   bool bias = false;
   int64_t pairs = 0;
   bool positions = false;
+  bool counts = true;  // log n is given; otherwise it is that of causal rows
   int64_t gap = 0;     // elements between the rows of the projection
   int64_t offset = 0;  // of the projection in its memory
 };
@@ -106,6 +107,19 @@ inline std::vector<PrologueCase> prologue_cases() {
     c.rows = 1;
     everything(c);
   });
+  add("causal_counts", [&](PrologueCase& c) {
+    c.counts = false;
+    ssa(c.q);
+    ssa(c.v);
+  });
+  add("many_rows_of_a_block", [&](PrologueCase& c) {
+    c.batch = 64;
+    c.rows = 1600;
+    c.q.heads = c.k.heads = c.v.heads = 1;
+    c.q.size = c.k.size = c.v.size = 8;
+    ssa(c.q);
+    ssa(c.v);
+  });
   add("gaps_and_odd_addresses", [&](PrologueCase& c) {
     c.gap = 3;
     c.offset = 1;
@@ -123,6 +137,9 @@ Tensors<double> prologue_inputs(const PrologueCase& c) {
   in["x"] = normal_numbers<T>(engine, rows * columns_of(c));
   if (c.bias) in["bias"] = normal_numbers<float>(engine, columns_of(c), 0, 0.3);
   in["log_n"] = normal_numbers<float>(engine, rows, 3, 1);
+  if (!c.counts)
+    for (int64_t row = 0; row < rows; ++row)
+      in["log_n"][static_cast<size_t>(row)] = std::log(static_cast<double>(row % c.rows + 1));
   std::vector<double> angles = normal_numbers<float>(engine, 2 * c.rows * c.pairs);
   for (const double angle : angles) {
     in["cos"].push_back(to_double(static_cast<float>(std::cos(angle))));

@@ -80,7 +80,7 @@ class Run {
     p.cos = number(floats_, "cos");
     p.sin = number(floats_, "sin");
     if (c_.positions) p.table_row = mirror_(positions_.data());
-    p.log_n = number(floats_, "log_n");
+    if (c_.counts) p.log_n = number(floats_, "log_n");
     return p;
   }
 
@@ -230,9 +230,9 @@ TEST(PrologueChecks, BadCallsThrow) {
   const float number = 1;
   p.x = &number;
   validate(p);
-  p.q.scale.g = &number;
+  p.q.scale.s = &number;
   EXPECT_THROW(validate(p), Error);
-  p.q.scale.g = nullptr;
+  p.q.scale.s = nullptr;
   p.q.rotate = true;
   EXPECT_THROW(validate(p), Error);
 }
