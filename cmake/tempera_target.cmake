@@ -86,7 +86,7 @@ if(TEMPERA_WITH_TORCH)
   target_precompile_headers(tempera_torch_pch PRIVATE ${CMAKE_SOURCE_DIR}/src/tempera/ops/torch.h)
 endif()
 
-# The same for the tests without torch: files of a test that are compiled one by one may have the same local names.
+# The same for the tests without torch.
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/gtest_pch.cc CONTENT "")
 add_library(tempera_gtest_pch OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/gtest_pch.cc)
 target_link_libraries(tempera_gtest_pch PRIVATE GTest::gtest tempera_warnings)
@@ -118,14 +118,20 @@ endfunction()
 
 # tempera_test(NAME [TORCH] SOURCES a_test.cc ... [DEPS lib ...] [LABELS ...]): a GoogleTest program, one ctest entry, built
 # by the target "tests" and not by "all".
-# Labels with a meaning: isa (run again with every TEMPERA_ISA by make test-long), long (left out of make test).
+# Labels with a meaning: isa (run again with every TEMPERA_ISA by make test-long), long (left out of make test), memory (kernels
+# and parsers: make test runs them with sanitizers too, and builds them by the target memory_tests).
 add_custom_target(tests)
+add_custom_target(memory_tests)
 function(tempera_test target)
   cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPS;LABELS" ${ARGN})
   if(arg_TORCH AND NOT TEMPERA_WITH_TORCH)
     return()
   endif()
   add_executable(${target} EXCLUDE_FROM_ALL ${arg_SOURCES})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE 0)  # all as one
+  if(NOT TEMPERA_SANITIZE)
+    target_compile_options(${target} PRIVATE -O1)  # a third less of the compiler's time; what is tested has its own flags
+  endif()
   add_dependencies(tests ${target})
   tempera_common(${target})
   target_link_libraries(${target} PRIVATE ${arg_DEPS} GTest::gtest GTest::gtest_main)
@@ -134,10 +140,12 @@ function(tempera_test target)
     target_precompile_headers(${target} REUSE_FROM tempera_torch_pch)
   else()
     target_precompile_headers(${target} REUSE_FROM tempera_gtest_pch)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
   endif()
   add_test(NAME ${target} COMMAND ${target} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${target} PROPERTIES LABELS "${arg_LABELS}")
+  if(memory IN_LIST arg_LABELS)
+    add_dependencies(memory_tests ${target})
+  endif()
 endfunction()
 
 # tempera_tool(NAME [TORCH] [DEPS lib ...]): a program NAME.cc that the tests in Python run; the sanitizers have no use for it.
@@ -180,10 +188,11 @@ function(tempera_fuzz target)
     add_executable(${target} EXCLUDE_FROM_ALL ${arg_SOURCES})
     target_link_libraries(${target} PRIVATE tempera_fuzz_driver)
     add_dependencies(tests ${target})
+    add_dependencies(memory_tests ${target})
     set(options ${TEMPERA_FUZZ_SECONDS} ${corpus})
   endif()
   tempera_common(${target})
   target_link_libraries(${target} PRIVATE ${arg_DEPS})
   add_test(NAME ${target} WORKING_DIRECTORY ${found} COMMAND ${target} ${options})
-  set_tests_properties(${target} PROPERTIES LABELS fuzz)
+  set_tests_properties(${target} PROPERTIES LABELS "fuzz;memory")
 endfunction()

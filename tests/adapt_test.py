@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from program import PROGRAM, fails, result, run, tool
+from program import LONG, PROGRAM, fails, result, run, tool
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
@@ -163,6 +163,7 @@ def test_heads_that_share_a_gain_share_a_temperature(folder):
     assert (theirs(folder / "qwen3-folded", ids) - ours).abs().max() <= 1e-5 * ours.abs().max()
 
 
+@pytest.mark.skipif(not LONG, reason="tests/crash_test.py interrupts training, which does the same; set TEMPERA_LONG=1")
 def test_an_interrupted_calibration_goes_on(folder, tmp_path):
     arguments = ["calibrate", folder / "llama", "--text", folder / "text.txt", *QUICK[:-1], "60000"]
     whole = result(*arguments, "--out", tmp_path / "whole")

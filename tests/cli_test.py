@@ -38,16 +38,14 @@ def test_version():
     assert all(part.isdigit() for part in number.split("."))
 
 
-def test_every_verb_has_help_and_a_configuration_that_reads_back(tmp_path):
-    for verb in verbs():
+def test_verbs_have_help_and_a_configuration_that_reads_back(tmp_path):
+    for verb in verbs() if LONG else ("train", "eval", "export"):
         result = run(verb, "--help")
         assert (result.returncode, result.stderr) == (0, ""), verb
         assert result.stdout.startswith(f"Usage: tempera {verb} [options]"), verb
         assert "--dump-config" in result.stdout
         dump = run(verb, "--dump-config")
         assert (dump.returncode, dump.stderr) == (0, ""), verb
-        if not LONG and verb not in ("train", "eval", "export"):
-            continue
         path = tmp_path / f"{verb}.toml"
         path.write_text(dump.stdout)
         again = run(verb, "--config", path, "--dump-config")

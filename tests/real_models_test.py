@@ -107,13 +107,15 @@ def test_exported_weights_have_the_bits_of_the_package_gguf(smollm2):
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     for tensor in gguf.GGUFReader(SMOLLM2).tensors:
         *layer, part, _ = tensor.name.split(".")
+        if layer and layer[1] not in ("0", "29") and not LONG:
+            continue
         values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
         if part in heads:
             values = half_apart(values, heads[part])
         name = (f"model.layers.{layer[1]}." if layer else "") + names[part] + ".weight"
         assert numpy.array_equal(weights.pop(name).numpy().view(numpy.uint32),
                                  numpy.ascontiguousarray(values, numpy.float32).view(numpy.uint32)), name
-    assert not weights, "tensors that the GGUF file does not have"
+    assert not LONG or not weights, "tensors that the GGUF file does not have"
 
 
 def test_smollm2_has_the_logits_of_transformers(smollm2, question, reference, tmp_path):
@@ -133,7 +135,8 @@ def test_smollm2_answers_as_in_transformers(smollm2, question, reference):
         assert told["answer"] == answer
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "q8_0"] if LONG else ["q8_0"])
+@pytest.mark.skipif(not LONG, reason="tests/families_test.py does it with small models; set TEMPERA_LONG=1")
+@pytest.mark.parametrize("dtype", ["fp16", "q8_0"])
 def test_smollm2_as_gguf_again(dtype, smollm2, question, reference, tmp_path):
     tokenizer, messages, ids = question
     file = tmp_path / "again.gguf"
@@ -221,7 +224,8 @@ def test_stories260k_keeps_its_ids_through_gguf(stories, tmp_path):
     call(PROGRAM, "export", stories, "--as", "gguf", "--out", tmp_path / "a.gguf")
     call(PROGRAM, "export", tmp_path / "a.gguf", "--out", tmp_path / "folder")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "folder")
-    for text in (BEGINNING, "  two  blanks\n\n and a \u2581 mark \u2581", "", "   ", "caf\u00e9 \u6f22\u5b57 123"):
+    texts = ["  two  blanks\n\n and a \u2581 mark \u2581, caf\u00e9 \u6f22\u5b57 123", BEGINNING, "", "   "]
+    for text in texts if LONG else texts[:1]:
         for model in (stories, tmp_path / "a.gguf", tmp_path / "folder"):
             assert json.loads(call(PROGRAM, "tokenize", model, text, "--json"))["ids"] == tokenizer.encode(text), text
 

@@ -50,7 +50,7 @@ def metadata(path):
     return {key: field.contents() for key, field in gguf.GGUFReader(path).fields.items() if key.startswith("tokenizer.")}
 
 
-@pytest.mark.parametrize("name", FILES if LONG else ["smollm2", "llama"])
+@pytest.mark.parametrize("name", FILES if LONG else ["llama"])
 @pytest.mark.parametrize("special", [False, True] if LONG else [True])
 def test_transformers_gives_the_ids_of_the_gguf_file(name, special, tmp_path):
     file = data(FILES[name])
@@ -84,7 +84,7 @@ def copied(name, folder):
     return folder
 
 
-@pytest.mark.parametrize("name", ROWS if LONG else ["gpt2", "llama2"])
+@pytest.mark.parametrize("name", ROWS if LONG else ["llama2"])
 @pytest.mark.parametrize("special", [False, True] if LONG else [True])
 def test_files_as_gguf(name, special, tmp_path):
     folder = copied(name, tmp_path / "folder")

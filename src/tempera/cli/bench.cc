@@ -11,7 +11,7 @@ namespace tempera::cli {
 namespace {
 
 // The options behind the benchmark's name are its own.
-struct Settings {
+struct BenchSettings {
   std::string name;
   bool json = false;
   std::shared_ptr<bench::Benchmark> benchmark;
@@ -31,7 +31,7 @@ struct Settings {
   }
 };
 
-void run(const Settings& settings) {
+void run(const BenchSettings& settings) {
   const bench::Report report = settings.benchmark->run();
   std::cout << (settings.json ? report.document.dump(2) + "\n" : report.text);
 }
@@ -39,7 +39,8 @@ void run(const Settings& settings) {
 }  // namespace
 
 Verb bench_verb() {
-  return make_verb<Settings>("bench", "measures kernels against libtorch's own, in one run", run);
+  return make_verb<BenchSettings>("bench", "measures kernels against libtorch's own, in one run",
+                                  run);
 }
 
 }  // namespace tempera::cli

@@ -33,7 +33,7 @@ constexpr int64_t kTokensOfPass = 2048, kTokensOfGpuPass = 16384;
 // Bytes for the backward pass above which it is computed again instead of kept.
 constexpr int64_t kMostKept = 2'000'000'000;
 
-struct Settings {
+struct CalibrateSettings {
   std::string model;
   std::vector<std::string> text, eval_text;
   double held_out = 0.05;
@@ -104,7 +104,7 @@ struct Settings {
 
 // What all models of one calibration share.
 struct Job {
-  const Settings& settings;
+  const CalibrateSettings& settings;
   RunFolder& folder;
   models::LoadedModel original;  // as it is
   std::shared_ptr<const text::Tokenizer> tokenizer;
@@ -119,7 +119,7 @@ void warn(Job& job, const std::string& line) {
   job.warnings.push_back(line);
 }
 
-void check(const Settings& settings) {
+void check(const CalibrateSettings& settings) {
   if (settings.text.empty())
     throw UsageError("no text to learn from; give one with --text, like the text of use");
   if (settings.rope_base > 0 && settings.context == 0)
@@ -144,7 +144,7 @@ void check_texts(Job& job) {
                          "on it says nothing about other text"));
 }
 
-Job open_job(const Settings& settings, RunFolder& folder) {
+Job open_job(const CalibrateSettings& settings, RunFolder& folder) {
   Job job{.settings = settings,
           .folder = folder,
           .original = models::load_model(settings.model),
@@ -196,7 +196,7 @@ Prepared prepare(const Job& job, const adapt::Learn& learn, bool stretched) {
 }
 
 train::TrainOptions training_options(const Job& job) {
-  const Settings& settings = job.settings;
+  const CalibrateSettings& settings = job.settings;
   const auto& config = job.original.model->config();
   train::TrainOptions options;
   options.row_length = job.length;
@@ -329,7 +329,7 @@ void save(const ordered_json& result, const fs::path& folder) {
 }
 
 ordered_json calibrate(Job& job, const train::DataSource& source) {
-  const Settings& settings = job.settings;
+  const CalibrateSettings& settings = job.settings;
   const auto text = held_out_text(job, source);
   ordered_json measures;
   measures["before"] = measured(job, "before", text, [&] { return prepare(job, {}, false).model; });
@@ -361,7 +361,7 @@ bool folds(const adapt::Learn& learn) {
   });
 }
 
-void run(const Settings& settings) {
+void run(const CalibrateSettings& settings) {
   check(settings);
   if (settings.place.threads > 0) at::set_num_threads(static_cast<int>(settings.place.threads));
   const InterruptGuard guard;
@@ -394,7 +394,7 @@ void run(const Settings& settings) {
 }  // namespace
 
 Verb calibrate_verb() {
-  return make_verb<Settings>(
+  return make_verb<CalibrateSettings>(
       "calibrate", "learns temperatures for a model that exists, its weights frozen", run);
 }
 

@@ -13,7 +13,7 @@
 namespace tempera::cli {
 namespace {
 
-struct Settings {
+struct ChatSettings {
   std::string model;
   std::optional<std::string> system, prompt;
   generate::TextOptions text;
@@ -36,7 +36,7 @@ struct Settings {
 
 class Chat {
  public:
-  Chat(const Settings& settings, const models::LoadedModel& loaded)
+  Chat(const ChatSettings& settings, const models::LoadedModel& loaded)
       : opened_(open_model(loaded)),
         template_(models::chat_template_of(loaded)),
         options_(settings.text),
@@ -72,7 +72,7 @@ class Chat {
   std::vector<text::ChatMessage> messages_;
 };
 
-void run(const Settings& settings) {
+void run(const ChatSettings& settings) {
   if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
   Chat chat(settings, models::load_model(settings.model, load_options(settings.dtype)));
   const auto answer = [&](const std::string& question) {
@@ -91,6 +91,6 @@ void run(const Settings& settings) {
 
 }  // namespace
 
-Verb chat_verb() { return make_verb<Settings>("chat", "talks with an instruction model", run); }
+Verb chat_verb() { return make_verb<ChatSettings>("chat", "talks with an instruction model", run); }
 
 }  // namespace tempera::cli

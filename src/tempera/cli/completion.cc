@@ -7,7 +7,7 @@
 namespace tempera::cli {
 namespace {
 
-struct Settings {
+struct CompletionSettings {
   std::string shell;
 
   void declare(config::Options& options) {
@@ -15,7 +15,7 @@ struct Settings {
   }
 };
 
-void run(const Settings&) {
+void run(const CompletionSettings&) {
   std::vector<config::VerbDescription> verbs;
   for (const Verb& verb : all_verbs())
     verbs.push_back({verb.name, verb.declare(config::Sources{})});
@@ -25,8 +25,8 @@ void run(const Settings&) {
 }  // namespace
 
 Verb completion_verb() {
-  return make_verb<Settings>("completion",
-                             "prints a completion script: source <(tempera completion bash)", run);
+  return make_verb<CompletionSettings>(
+      "completion", "prints a completion script: source <(tempera completion bash)", run);
 }
 
 }  // namespace tempera::cli

@@ -18,7 +18,7 @@
 namespace tempera::cli {
 namespace {
 
-struct Settings {
+struct DataSettings {
   std::vector<std::string> files;
   std::string out = "tokens";
   int64_t shard_tokens = data::ConvertOptions{}.shard_tokens;
@@ -57,7 +57,7 @@ std::string learn(const std::vector<std::filesystem::path>& inputs, int64_t voca
 }
 
 void print(const data::ConvertSummary& summary, const text::Tokenizer& tokenizer,
-           const Settings& settings) {
+           const DataSettings& settings) {
   if (!settings.json) {
     std::cout << summary.documents << " documents, " << summary.tokens << " tokens ("
               << tokenizer.name() << ") in " << summary.shards.size() << " shards: " << settings.out
@@ -75,7 +75,7 @@ void print(const data::ConvertSummary& summary, const text::Tokenizer& tokenizer
   std::cout << result.dump(2) << "\n";
 }
 
-void run(const Settings& settings) {
+void run(const DataSettings& settings) {
   if (settings.files.empty())
     throw UsageError("no file given; give one or more text or jsonl files");
   const std::vector<std::filesystem::path> inputs(settings.files.begin(), settings.files.end());
@@ -108,7 +108,7 @@ void run(const Settings& settings) {
 }  // namespace
 
 Verb data_verb() {
-  return make_verb<Settings>("data", "turns text and jsonl files into token shards", run);
+  return make_verb<DataSettings>("data", "turns text and jsonl files into token shards", run);
 }
 
 }  // namespace tempera::cli

@@ -22,9 +22,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr uint64_t kLargestText = uint64_t{1} << 30;
-
-struct Settings {
+struct EmbedSettings {
   std::string model;
   std::optional<std::string> text;
   std::string pooling = "auto";
@@ -56,7 +54,7 @@ struct Settings {
   }
 };
 
-std::vector<std::string> read_texts(const Settings& settings) {
+std::vector<std::string> read_texts(const EmbedSettings& settings) {
   const std::string all = settings.text ? read_file(*settings.text, kLargestText)
                                         : std::string(std::istreambuf_iterator<char>(std::cin),
                                                       std::istreambuf_iterator<char>());
@@ -73,7 +71,7 @@ std::vector<std::string> read_texts(const Settings& settings) {
   return texts;
 }
 
-models::EmbedOptions options_of(const Settings& settings, const models::LoadedModel& loaded) {
+models::EmbedOptions options_of(const EmbedSettings& settings, const models::LoadedModel& loaded) {
   auto options = models::embed_options_of(loaded);
   if (settings.pooling != "auto")
     options.pooling = settings.pooling == "mean" ? nn::Pooling::kMean : nn::Pooling::kFirst;
@@ -116,7 +114,7 @@ void print_table(const std::vector<std::string>& texts, const models::Embeddings
   }
 }
 
-void run(const Settings& settings) {
+void run(const EmbedSettings& settings) {
   if (settings.lines && settings.json) throw UsageError("give one of --lines and --json");
   if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
   auto load = load_options(settings.temperature);
@@ -148,6 +146,6 @@ void run(const Settings& settings) {
 
 }  // namespace
 
-Verb embed_verb() { return make_verb<Settings>("embed", "turns texts into vectors", run); }
+Verb embed_verb() { return make_verb<EmbedSettings>("embed", "turns texts into vectors", run); }
 
 }  // namespace tempera::cli

@@ -28,9 +28,7 @@ namespace {
 using nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr uint64_t kLargestState = 64U << 20;
-
-struct Settings {
+struct EvalSettings {
   std::string model;
   train::DataOptions data;
   eval::TextTaskOptions text_task;
@@ -92,7 +90,7 @@ eval::SizeScores score_set(nn::Model& model, const data::Dataset& dataset, size_
           eval::score_held_out(model, dataset, set, rows)};
 }
 
-Result eval_task(nn::Model& model, const train::DataOptions& data, const Settings& settings) {
+Result eval_task(nn::Model& model, const train::DataOptions& data, const EvalSettings& settings) {
   std::vector<eval::SizeScores> list;
   const auto limits = data::ModelLimits{.vocabulary = model.config().vocabulary,
                                         .classes = model.config().output_count(),
@@ -114,7 +112,7 @@ Result eval_task(nn::Model& model, const train::DataOptions& data, const Setting
 }
 
 Result eval_files(const OpenModel& opened, const train::DataOptions& data,
-                  const Settings& settings) {
+                  const EvalSettings& settings) {
   const auto& tokenizer = tokenizer_of(opened);
   const int64_t window = settings.window > 0 ? settings.window : opened.model->config().context;
   const int64_t stride = settings.stride > 0 ? settings.stride : window;
@@ -138,7 +136,7 @@ Result eval_files(const OpenModel& opened, const train::DataOptions& data,
 }
 
 Result eval_translations(const OpenModel& opened, const train::DataOptions& data,
-                         const Settings& settings) {
+                         const EvalSettings& settings) {
   const auto& tokenizer = tokenizer_of(opened);
   std::vector<std::string> sources, references;
   for (size_t i = 0; i < data.source.size(); ++i) {
@@ -161,7 +159,7 @@ Result eval_translations(const OpenModel& opened, const train::DataOptions& data
 
 // Files for an encoder or an encoder-decoder.
 Result eval_examples(const OpenModel& opened, const train::DataOptions& data,
-                     const Settings& settings) {
+                     const EvalSettings& settings) {
   if (!data.source.empty()) return eval_translations(opened, data, settings);
   const auto& config = opened.model->config();
   const auto& tokenizer = tokenizer_of(opened);
@@ -179,7 +177,7 @@ Result eval_examples(const OpenModel& opened, const train::DataOptions& data,
 
 // The part of its own data that the model never saw.
 Result eval_own_data(const OpenModel& opened, const train::DataOptions& data,
-                     const Settings& settings) {
+                     const EvalSettings& settings) {
   const fs::path shards = fs::weakly_canonical(opened.path).parent_path().parent_path() / "data";
   if (data.has_plain_text() && !fs::exists(shards))
     throw UsageError(concat("the data of the run is not in ", shards.string(),
@@ -204,7 +202,7 @@ Result eval_own_data(const OpenModel& opened, const train::DataOptions& data,
   return result;
 }
 
-Result eval_text_task(const OpenModel& opened, const Settings& settings) {
+Result eval_text_task(const OpenModel& opened, const EvalSettings& settings) {
   auto options = settings.text_task;
   options.task.hay = settings.data.text;
   std::optional<Progress> progress;
@@ -218,7 +216,7 @@ Result eval_text_task(const OpenModel& opened, const Settings& settings) {
 }
 
 // A name that both a generator and a text task have means the text where the model reads text.
-bool asks_text_task(const OpenModel& opened, const Settings& settings) {
+bool asks_text_task(const OpenModel& opened, const EvalSettings& settings) {
   const auto& task = settings.data.task;
   if (!task || !eval::is_text_task(*task)) return false;
   const bool generated = std::ranges::any_of(
@@ -233,7 +231,7 @@ void save(const Result& result, const fs::path& folder) {
   plot::save(result.figure, folder / "eval.png");
 }
 
-Result evaluate(const OpenModel& opened, const Settings& settings) {
+Result evaluate(const OpenModel& opened, const EvalSettings& settings) {
   if (asks_text_task(opened, settings)) return eval_text_task(opened, settings);
   const bool given = settings.data.task || settings.data.has_files();
   const auto data = given ? settings.data : own_data(opened);
@@ -250,7 +248,7 @@ Result evaluate(const OpenModel& opened, const Settings& settings) {
   return decoder ? eval_files(opened, data, settings) : eval_examples(opened, data, settings);
 }
 
-void run(const Settings& settings) {
+void run(const EvalSettings& settings) {
   if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
   const OpenModel opened = open_model(settings.model, settings.dtype);
   const bool text_task = asks_text_task(opened, settings);
@@ -270,7 +268,7 @@ void run(const Settings& settings) {
 }  // namespace
 
 Verb eval_verb() {
-  return make_verb<Settings>("eval", "measures a model on text or a built-in task", run);
+  return make_verb<EvalSettings>("eval", "measures a model on text or a built-in task", run);
 }
 
 }  // namespace tempera::cli

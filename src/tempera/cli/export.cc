@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kGguf = "gguf";
 
-struct Settings {
+struct ExportSettings {
   std::string model;
   std::string out;
   nn::TemperatureConfig temperature;
@@ -39,7 +39,7 @@ struct Settings {
   }
 };
 
-torch::ScalarType folder_type(const Settings& settings, const models::LoadedModel& loaded) {
+torch::ScalarType folder_type(const ExportSettings& settings, const models::LoadedModel& loaded) {
   if (settings.dtype == "auto" && loaded.config.is_object()) {
     const auto stored = loaded.config.value("dtype", loaded.config.value("torch_dtype", ""));
     if (stored == "bfloat16") return torch::kBFloat16;
@@ -59,7 +59,7 @@ io::GgmlType file_type(const std::string& dtype) {
   return io::GgmlType::kF32;
 }
 
-void run(const Settings& settings) {
+void run(const ExportSettings& settings) {
   if (settings.out.empty())
     throw UsageError("--out: nothing given; name the folder or the .gguf file to write");
   const auto loaded = models::load_model(settings.model, load_options(settings.temperature));
@@ -90,7 +90,7 @@ void run(const Settings& settings) {
 }  // namespace
 
 Verb export_verb() {
-  return make_verb<Settings>("export", "write a model for other programs", run);
+  return make_verb<ExportSettings>("export", "write a model for other programs", run);
 }
 
 }  // namespace tempera::cli

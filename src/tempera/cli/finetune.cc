@@ -23,7 +23,7 @@ enum class Update { kAll, kTemperature, kLora };
 
 constexpr int64_t kDefaultLength = 512;
 
-struct Settings {
+struct FinetuneSettings {
   std::string model;
   std::vector<std::string> chat;
   train::DataOptions data;
@@ -34,7 +34,7 @@ struct Settings {
   train::TrainOptions training;
   RunOptions place{.out = "finetuned"};
 
-  Settings() {
+  FinetuneSettings() {
     training.steps = 200;
     training.batch = 8;
     training.optimizer.learning_rate = 2e-4;
@@ -64,7 +64,7 @@ struct Settings {
   }
 };
 
-void check(const Settings& settings) {
+void check(const FinetuneSettings& settings) {
   if (!settings.data.has_files() && settings.chat.empty())
     throw UsageError("no data given; give files with --text, or conversations with --chat");
   if (settings.data.has_files() && !settings.chat.empty())
@@ -79,7 +79,7 @@ void check(const Settings& settings) {
   settings.training.validate();
 }
 
-models::LoadedModel load(const Settings& settings) {
+models::LoadedModel load(const FinetuneSettings& settings) {
   models::LoadOptions options = load_options(settings.temperature);
   if (settings.update == Update::kLora) options.lora = settings.lora;
   auto loaded = models::load_model(settings.model, options);
@@ -88,7 +88,7 @@ models::LoadedModel load(const Settings& settings) {
   return loaded;
 }
 
-std::vector<nn::NamedParameter> what_changes(nn::Model& model, const Settings& settings) {
+std::vector<nn::NamedParameter> what_changes(nn::Model& model, const FinetuneSettings& settings) {
   auto learned = adapt::freeze_others(model, [&](const nn::NamedParameter& parameter) {
     const bool temperature = parameter.kind == nn::ParameterKind::kTemperature;
     // A new head knows nothing yet.
@@ -105,7 +105,7 @@ std::vector<nn::NamedParameter> what_changes(nn::Model& model, const Settings& s
   return learned;
 }
 
-train::DataForStage open_files(const Settings& settings, const RunFolder& folder,
+train::DataForStage open_files(const FinetuneSettings& settings, const RunFolder& folder,
                                const OpenModel& opened) {
   const auto source =
       std::make_shared<train::DataSource>(open_data(settings.data, folder, opened.tokenizer));
@@ -115,7 +115,7 @@ train::DataForStage open_files(const Settings& settings, const RunFolder& folder
   };
 }
 
-train::DataForStage open_chats(const Settings& settings, const models::LoadedModel& loaded,
+train::DataForStage open_chats(const FinetuneSettings& settings, const models::LoadedModel& loaded,
                                const text::Tokenizer& tokenizer) {
   const auto form = models::chat_template_of(loaded);
   TEMPERA_CHECK(form, loaded.path.string(),
@@ -135,7 +135,7 @@ train::DataForStage open_chats(const Settings& settings, const models::LoadedMod
 }
 
 // The rows have the length asked for, whatever the model could take.
-train::TrainOptions with_length(const Settings& settings, const nn::ModelConfig& model) {
+train::TrainOptions with_length(const FinetuneSettings& settings, const nn::ModelConfig& model) {
   train::TrainOptions options = settings.training;
   if (!options.stages.empty()) return options;
   const int64_t length =
@@ -164,7 +164,7 @@ void save_picture(const fs::path& folder, const fs::path& log) {
   plot::save(figure, folder / "finetune.png");
 }
 
-void run(const Settings& settings) {
+void run(const FinetuneSettings& settings) {
   check(settings);
   if (settings.place.threads > 0) at::set_num_threads(static_cast<int>(settings.place.threads));
   const InterruptGuard guard;
@@ -193,7 +193,7 @@ void run(const Settings& settings) {
 }  // namespace
 
 Verb finetune_verb() {
-  return make_verb<Settings>(
+  return make_verb<FinetuneSettings>(
       "finetune", "trains a model that exists further, all of it, its temperature or adapters",
       run);
 }

@@ -21,7 +21,7 @@ using nlohmann::ordered_json;
 
 constexpr uint64_t kLargestPrompt = 64U << 20;
 
-struct Settings {
+struct GenerateSettings {
   std::string model;
   std::optional<std::string> prompt, file, prompts;
   int64_t samples = 1;
@@ -49,13 +49,13 @@ struct Settings {
   }
 };
 
-void check(const Settings& settings) {
+void check(const GenerateSettings& settings) {
   const int given =
       (settings.prompt ? 1 : 0) + (settings.file ? 1 : 0) + (settings.prompts ? 1 : 0);
   if (given > 1) throw UsageError("give one of --prompt, --file and --prompts");
 }
 
-std::vector<std::string> read_prompts(const Settings& settings) {
+std::vector<std::string> read_prompts(const GenerateSettings& settings) {
   std::vector<std::string> prompts;
   if (settings.prompts) {
     const std::string text = read_file(*settings.prompts, kLargestPrompt);
@@ -109,7 +109,7 @@ ordered_json to_json(const std::vector<std::string>& prompts,
 }
 
 // One line out for each line in, also for empty ones.
-void translate(const Settings& settings, const OpenModel& opened) {
+void translate(const GenerateSettings& settings, const OpenModel& opened) {
   if (settings.samples > 1 || !settings.text.stop.empty())
     throw UsageError("--samples and --stop are for decoders; the model translates");
   const auto sources =
@@ -142,7 +142,7 @@ void translate(const Settings& settings, const OpenModel& opened) {
               << "\n";
 }
 
-void run(const Settings& settings) {
+void run(const GenerateSettings& settings) {
   check(settings);
   if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
   const OpenModel opened = open_model(settings.model, settings.dtype);
@@ -179,8 +179,8 @@ void run(const Settings& settings) {
 }  // namespace
 
 Verb generate_verb() {
-  return make_verb<Settings>("generate", "continues or translates a text with a trained model",
-                             run);
+  return make_verb<GenerateSettings>("generate",
+                                     "continues or translates a text with a trained model", run);
 }
 
 }  // namespace tempera::cli

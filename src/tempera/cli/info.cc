@@ -19,10 +19,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr uint64_t kLargestState = 64U << 20;
 constexpr int64_t kProbe = 256;  // tokens of the sequence whose temperatures are shown
 
-struct Settings {
+struct InfoSettings {
   std::string model;
   nn::TemperatureConfig temperature;
   bool json = false;
@@ -175,7 +174,7 @@ void print(const ordered_json& info) {
   }
 }
 
-void run(const Settings& settings) {
+void run(const InfoSettings& settings) {
   torch::manual_seed(0);
   const ordered_json info =
       describe(open_model(models::load_model(settings.model, load_options(settings.temperature))));
@@ -187,6 +186,6 @@ void run(const Settings& settings) {
 
 }  // namespace
 
-Verb info_verb() { return make_verb<Settings>("info", "says what a model is", run); }
+Verb info_verb() { return make_verb<InfoSettings>("info", "says what a model is", run); }
 
 }  // namespace tempera::cli

@@ -15,7 +15,7 @@ namespace {
 using nlohmann::ordered_json;
 
 // The defaults are GPT-2 small.
-struct Settings {
+struct MethodsSettings {
   std::vector<std::string> methods;
   int64_t layers = 12;
   int64_t width = 768;
@@ -43,7 +43,7 @@ struct Settings {
   }
 };
 
-LayerShape layer_shape(const Settings& settings) {
+LayerShape layer_shape(const MethodsSettings& settings) {
   const int64_t size =
       settings.head_size > 0 ? settings.head_size : settings.width / settings.heads;
   const int64_t kv_heads = settings.kv_heads > 0 ? settings.kv_heads : settings.heads;
@@ -68,7 +68,7 @@ LayerShape layer_shape(const Settings& settings) {
 }
 
 // Tied embeddings, attention, and 8 width^2 for the two or three matrices of the usual MLPs.
-int64_t model_parameters(const Settings& settings, const LayerShape& shape) {
+int64_t model_parameters(const MethodsSettings& settings, const LayerShape& shape) {
   if (settings.parameters > 0) return settings.parameters;
   const int64_t attention = 2 * shape.d_model * shape.qk_size * (shape.q_heads + shape.kv_heads);
   return shape.vocabulary * shape.d_model +
@@ -178,7 +178,7 @@ void print_json(const std::vector<Row>& rows, const LayerShape& shape, int64_t m
   std::cout << result.dump(2) << "\n";
 }
 
-void run(const Settings& settings) {
+void run(const MethodsSettings& settings) {
   const LayerShape shape = layer_shape(settings);
   const int64_t model = model_parameters(settings, shape);
   auto names = settings.methods;
@@ -197,7 +197,7 @@ void run(const Settings& settings) {
 }  // namespace
 
 Verb methods_verb() {
-  return make_verb<Settings>(
+  return make_verb<MethodsSettings>(
       "methods", "lists the temperature methods with formula, options and parameters", run);
 }
 

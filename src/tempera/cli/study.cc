@@ -11,7 +11,7 @@ namespace tempera::cli {
 namespace {
 
 // The options behind the study's name are its own.
-struct Settings {
+struct StudySettings {
   std::string name;
   std::shared_ptr<study::Study> study;
 
@@ -29,7 +29,7 @@ struct Settings {
   }
 };
 
-void run(const Settings& settings) {
+void run(const StudySettings& settings) {
   const study::StudyReport report = settings.study->run();
   std::cout << (settings.study->json() ? report.document.dump(1) + "\n" : report.text);
   std::cerr << "report: " << report.folder << "/report.html\n";
@@ -38,8 +38,8 @@ void run(const Settings& settings) {
 }  // namespace
 
 Verb study_verb() {
-  return make_verb<Settings>("study", "controlled tasks, dilution and ablations, with pictures",
-                             run);
+  return make_verb<StudySettings>("study",
+                                  "controlled tasks, dilution and ablations, with pictures", run);
 }
 
 }  // namespace tempera::cli

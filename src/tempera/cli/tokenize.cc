@@ -15,9 +15,7 @@
 namespace tempera::cli {
 namespace {
 
-constexpr uint64_t kLargestText = uint64_t{1} << 30;
-
-struct Settings {
+struct TokenizeSettings {
   std::string tokenizer;
   std::optional<std::string> text;
   std::optional<std::string> file;
@@ -35,7 +33,7 @@ struct Settings {
   }
 };
 
-std::string read_text(const Settings& settings) {
+std::string read_text(const TokenizeSettings& settings) {
   if (settings.text && settings.file)
     throw UsageError("both a text and --file given; give one of them");
   if (settings.text) return *settings.text;
@@ -43,7 +41,7 @@ std::string read_text(const Settings& settings) {
   return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
 }
 
-void run(const Settings& settings) {
+void run(const TokenizeSettings& settings) {
   const auto tokenizer = text::load_tokenizer(settings.tokenizer);
   std::vector<int32_t> ids;
   tokenizer->encode(read_text(settings), ids,
@@ -62,7 +60,7 @@ void run(const Settings& settings) {
 }  // namespace
 
 Verb tokenize_verb() {
-  return make_verb<Settings>("tokenize", "prints the ids and pieces of a text", run);
+  return make_verb<TokenizeSettings>("tokenize", "prints the ids and pieces of a text", run);
 }
 
 }  // namespace tempera::cli

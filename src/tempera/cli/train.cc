@@ -43,7 +43,7 @@ nn::ModelConfig task_model() {
   return model;
 }
 
-struct Settings {
+struct TrainSettings {
   train::DataOptions data;
   nn::ModelConfig model;
   train::TrainOptions training;
@@ -69,7 +69,7 @@ struct Settings {
   }
 };
 
-void check(const Settings& settings) {
+void check(const TrainSettings& settings) {
   settings.data.validate();
   settings.training.validate();
   if (settings.data.text.empty() && !settings.training.stages.empty())
@@ -77,7 +77,7 @@ void check(const Settings& settings) {
 }
 
 // What the data and the stages say about the model.
-nn::ModelConfig complete_model(const Settings& settings, const train::DataSource& source) {
+nn::ModelConfig complete_model(const TrainSettings& settings, const train::DataSource& source) {
   nn::ModelConfig model = settings.model;
   for (const auto& stage : settings.training.stage_list())
     model.context = std::max(model.context, stage.length);
@@ -108,7 +108,7 @@ void check_memory(const nn::ModelConfig& model) {
                             "; make it smaller with --width, --layers or --model.mlp-size"));
 }
 
-void run(const Settings& settings) {
+void run(const TrainSettings& settings) {
   check(settings);
   if (settings.place.threads > 0) at::set_num_threads(static_cast<int>(settings.place.threads));
   const InterruptGuard guard;
@@ -135,7 +135,7 @@ void run(const Settings& settings) {
 }  // namespace
 
 Verb train_verb() {
-  return make_verb<Settings>(
+  return make_verb<TrainSettings>(
       "train", "trains a model from scratch on text, pairs, labels or a built-in task", run);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -29,6 +30,10 @@ Verb make_verb(std::string name, std::string help, void (*run)(const Settings&))
           },
           [run](const config::Sources& sources) { run(config::from_sources<Settings>(sources)); }};
 }
+
+// Bytes of the files that verbs read whole: texts, and the state beside a checkpoint.
+inline constexpr uint64_t kLargestText = uint64_t{1} << 30;
+inline constexpr uint64_t kLargestState = uint64_t{64} << 20;
 
 // The table of all verbs, in the order of the help.
 std::span<const Verb> all_verbs();

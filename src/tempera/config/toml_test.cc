@@ -8,11 +8,11 @@
 namespace tempera::config {
 namespace {
 
-TestSettings load(std::string_view text) { return from_toml<TestSettings>(text, "run.toml"); }
+TestSettings read(std::string_view text) { return from_toml<TestSettings>(text, "run.toml"); }
 
-std::string message_of(const std::string& text) {
+std::string problem_with(const std::string& text) {
   try {
-    load("model = 'm'\n" + text);
+    read("model = 'm'\n" + text);
   } catch (const UsageError& error) {
     return error.what();
   }
@@ -20,7 +20,7 @@ std::string message_of(const std::string& text) {
 }
 
 TEST(Toml, SetsEveryKind) {
-  const TestSettings settings = load(R"(
+  const TestSettings settings = read(R"(
 model = "m"  # comment
 fast = true
 steps = 1_000_000
@@ -52,7 +52,7 @@ g = "linear"
 TEST(Toml, DumpIsReadBack) {
   TestSettings settings;
   settings.model = "m";
-  EXPECT_EQ(load(dump_toml(describe(settings))), load("model = 'm'"));
+  EXPECT_EQ(read(dump_toml(describe(settings))), read("model = 'm'"));
   settings.note = "quote \" backslash \\ line\n tab\t control \x01\x7f \xc3\xa4 # '''";
   settings.stop = {"", "a,b", "\\"};
   settings.betas = {};
@@ -64,7 +64,7 @@ TEST(Toml, DumpIsReadBack) {
   settings.temperature.method = "ssa";
   settings.method_options = {{"t", 2.0}, {"g", std::string("linear")}, {"keys", true}};
   const std::string dump = dump_toml(describe(settings));
-  EXPECT_EQ(load(dump), settings) << dump;
+  EXPECT_EQ(read(dump), settings) << dump;
   EXPECT_NE(dump.find("# training steps (1 to 1000000000)\nsteps = 1000\n"), std::string::npos)
       << dump;
 }
@@ -108,28 +108,28 @@ TEST(Toml, GroupsOfGroups) {
 }
 
 TEST(Toml, MessagesNameKeyAndFile) {
-  EXPECT_EQ(message_of("stpes = 5"), "unknown key stpes in run.toml; did you mean 'steps'?");
-  EXPECT_EQ(message_of("steps = 'a'"),
+  EXPECT_EQ(problem_with("stpes = 5"), "unknown key stpes in run.toml; did you mean 'steps'?");
+  EXPECT_EQ(problem_with("steps = 'a'"),
             "key steps in run.toml: \"a\" given, an integer, 1 to 1000000000, expected");
-  EXPECT_EQ(message_of("steps = 0"),
+  EXPECT_EQ(problem_with("steps = 0"),
             "key steps in run.toml: 0 given, an integer, 1 to 1000000000, expected");
-  EXPECT_EQ(message_of("steps = 1.0"),
+  EXPECT_EQ(problem_with("steps = 1.0"),
             "key steps in run.toml: 1.0 given, an integer, 1 to 1000000000, expected");
-  EXPECT_EQ(message_of("betas = [0.5, 'a']"),
+  EXPECT_EQ(problem_with("betas = [0.5, 'a']"),
             "key betas in run.toml: [0.5, \"a\"] given, a list of numbers, 0 to 1, expected");
-  EXPECT_EQ(message_of("[temperature]\nlayer = [1]"),
+  EXPECT_EQ(problem_with("[temperature]\nlayer = [1]"),
             "unknown key temperature.layer in run.toml; did you mean 'temperature.layers'?");
-  EXPECT_EQ(message_of("[temperature]\ng = 'linear'"),
+  EXPECT_EQ(problem_with("[temperature]\ng = 'linear'"),
             "unknown key temperature.g in run.toml: it exists with --temperature ssa");
-  EXPECT_NE(message_of("steps = 1\nsteps = 2").find("run.toml, line 3"), std::string::npos)
-      << message_of("steps = 1\nsteps = 2");
+  EXPECT_NE(problem_with("steps = 1\nsteps = 2").find("run.toml, line 3"), std::string::npos)
+      << problem_with("steps = 1\nsteps = 2");
 }
 
 TEST(Toml, EmptyTables) {
-  EXPECT_EQ(message_of("[temperature]"), "no error");
-  EXPECT_EQ(message_of("[tempratures]"),
+  EXPECT_EQ(problem_with("[temperature]"), "no error");
+  EXPECT_EQ(problem_with("[tempratures]"),
             "unknown key tempratures in run.toml; did you mean 'temperature'?");
-  EXPECT_NE(message_of("[steps]"), "no error");
+  EXPECT_NE(problem_with("[steps]"), "no error");
 }
 
 TEST(Toml, RefusesWrongValues) {
@@ -139,7 +139,7 @@ TEST(Toml, RefusesWrongValues) {
         "note = 2020-01-01", "note = 10:00:00", "stop = [[]]", "stop = [{}]", "[[stop]]\na = 1",
         "note = \"a\\u0000b\"", "stop = [\"\\u0000\"]", "colour = 'blue'",
         "\"temperature.t\" = 1\n[temperature]\nmethod = 'focal'\nt = 2"})
-    EXPECT_NE(message_of(text), "no error") << text;
+    EXPECT_NE(problem_with(text), "no error") << text;
 }
 
 // Whatever the bytes, only tempera::Error leaves; the process neither crashes nor hangs.
@@ -192,18 +192,18 @@ TEST(Toml, NastyBytes) {
       repeated("\n", 100'000),
       repeated("#", 100'000),
   };
-  for (const std::string& input : inputs) EXPECT_THROW(load(input), Error) << input.substr(0, 40);
+  for (const std::string& input : inputs) EXPECT_THROW(read(input), Error) << input.substr(0, 40);
 }
 
 TEST(Toml, LongListsAndDottedTextsAreNoDepth) {
   std::string text = "model = '" + std::string(200, '.') + "'\nbetas = [";
   for (int i = 0; i < 1000; ++i) text += "0.5, ";
-  EXPECT_EQ(load(text + "]").betas.size(), 1000U);
+  EXPECT_EQ(read(text + "]").betas.size(), 1000U);
 }
 
 TEST(Toml, LettersBeyondAsciiInTextsAndComments) {
   const TestSettings settings =
-      load("\xef\xbb\xbfmodel = '\xc2\xb9'  # \xc2\xb9\nnote = \"\"\"\\\n  a\xc2\xb9\"\"\"\"");
+      read("\xef\xbb\xbfmodel = '\xc2\xb9'  # \xc2\xb9\nnote = \"\"\"\\\n  a\xc2\xb9\"\"\"\"");
   EXPECT_EQ(settings.model, "\xc2\xb9");
   EXPECT_EQ(settings.note, "a\xc2\xb9\"");
 }

@@ -34,7 +34,7 @@ std::vector<Pair> counting_pairs(int64_t count) {
   return pairs;
 }
 
-PairDataset counting(int64_t count, const TextOptions& options) {
+PairDataset counting_dataset(int64_t count, const TextOptions& options) {
   return {"pairs", counting_pairs(count), text::SequenceTokens(bytes()), options};
 }
 
@@ -75,7 +75,7 @@ TEST(PairDataset, LongSidesAreCutBeforeTheirEnd) {
 }
 
 TEST(ExampleDataset, AnEpochHasEveryExampleOnce) {
-  const auto data = counting(250, kAll);
+  const auto data = counting_dataset(250, kAll);
   std::multiset<int64_t> seen;
   // 64 steps of 125 rows: 32 epochs.
   for (uint64_t step = 0; step < 64; ++step) {
@@ -87,7 +87,7 @@ TEST(ExampleDataset, AnEpochHasEveryExampleOnce) {
 }
 
 TEST(ExampleDataset, ABatchHasNoExampleTwice) {
-  const auto data = counting(100, kAll);
+  const auto data = counting_dataset(100, kAll);
   for (uint64_t step = 0; step < 6; ++step) {
     const Batch batch = data.train(whole_batch(step, 16));
     std::set<int64_t> seen;
@@ -98,7 +98,7 @@ TEST(ExampleDataset, ABatchHasNoExampleTwice) {
 }
 
 TEST(ExampleDataset, RowsOfLikeLengthComeTogether) {
-  const auto data = counting(2000, kAll);
+  const auto data = counting_dataset(2000, kAll);
   int64_t used = 0, all = 0;
   std::set<int64_t> lengths;
   for (uint64_t step = 0; step < 32; ++step) {
@@ -112,7 +112,7 @@ TEST(ExampleDataset, RowsOfLikeLengthComeTogether) {
 }
 
 TEST(ExampleDataset, AStepIsTheSameWhoeverAsks) {
-  const auto data = counting(300, kAll), again = counting(300, kAll);
+  const auto data = counting_dataset(300, kAll), again = counting_dataset(300, kAll);
   const Batch late = data.train(whole_batch(77, 8));
   EXPECT_EQ(again.train(whole_batch(77, 8)).source, late.source);
   // Micro-batches give the same rows, each filled up to its own longest.
@@ -127,13 +127,13 @@ TEST(ExampleDataset, AStepIsTheSameWhoeverAsks) {
     EXPECT_EQ(firsts[row], late.source[row * static_cast<size_t>(late.source_length)]);
   auto other = kAll;
   other.seed = 2;
-  EXPECT_NE(counting(300, other).train(whole_batch(77, 8)).source, late.source);
+  EXPECT_NE(counting_dataset(300, other).train(whole_batch(77, 8)).source, late.source);
 }
 
 TEST(ExampleDataset, HeldOutRowsAreNeverTrainedOn) {
   auto options = kAll;
   options.held_out = 0.1;
-  const auto data = counting(250, options);
+  const auto data = counting_dataset(250, options);
   ASSERT_EQ(data.held_out_sets().size(), 1U);
   ASSERT_EQ(data.held_out_sets()[0].rows, 25);
   const Batch held = data.held_out(0, 0, 25);
@@ -148,7 +148,7 @@ TEST(ExampleDataset, HeldOutRowsAreNeverTrainedOn) {
       EXPECT_FALSE(kept.contains(batch.source[row * static_cast<size_t>(batch.source_length)]));
   }
   options.seed = 9;
-  EXPECT_EQ(counting(250, options).held_out(0, 3, 2).source, data.held_out(0, 3, 2).source);
+  EXPECT_EQ(counting_dataset(250, options).held_out(0, 3, 2).source, data.held_out(0, 3, 2).source);
 }
 
 TEST(LabelledDataset, ReadsTablesAndJson) {

@@ -20,7 +20,7 @@ std::shared_ptr<const Corpus> corpus_of(const std::vector<std::vector<int32_t>>&
 }
 
 // One document of the ids 0, 1, 2, ...: a token tells its place.
-std::shared_ptr<const Corpus> counting(int32_t size) {
+std::shared_ptr<const Corpus> counting_tokens(int32_t size) {
   std::vector<int32_t> ids(static_cast<size_t>(size));
   std::iota(ids.begin(), ids.end(), 0);
   return corpus_of({ids});
@@ -55,12 +55,12 @@ TEST(TextDataset, DocumentLengthsAreFilledUpWithZeros) {
   const bool first = batch.tokens[0] == 1;
   EXPECT_EQ(batch.document_lengths, first ? (std::vector<int64_t>{1, 1, 1, 3, 0, 0})
                                           : (std::vector<int64_t>{3, 0, 0, 1, 1, 1}));
-  const TextDataset single(counting(12), {.length = 3, .seed = 0, .held_out = 0});
+  const TextDataset single(counting_tokens(12), {.length = 3, .seed = 0, .held_out = 0});
   EXPECT_EQ(single.train(whole_batch(0, 2)).documents, 0);
 }
 
 TEST(TextDataset, AnEpochSeesEveryTokenOnceAndTheNextInAnotherOrder) {
-  const TextDataset data(counting(1007), {.length = 10, .seed = 3, .held_out = 0});
+  const TextDataset data(counting_tokens(1007), {.length = 10, .seed = 3, .held_out = 0});
   ASSERT_EQ(data.train_rows(), 100);
   std::vector<std::vector<int64_t>> orders;
   for (uint64_t epoch = 0; epoch < 2; ++epoch) {
@@ -78,18 +78,18 @@ TEST(TextDataset, AnEpochSeesEveryTokenOnceAndTheNextInAnotherOrder) {
     orders.push_back(order);
   }
   EXPECT_NE(orders[0], orders[1]);
-  const TextDataset other(counting(1007), {.length = 10, .seed = 4, .held_out = 0});
+  const TextDataset other(counting_tokens(1007), {.length = 10, .seed = 4, .held_out = 0});
   EXPECT_NE(other.train(whole_batch(0, 4)).tokens, data.train(whole_batch(0, 4)).tokens);
 }
 
 TEST(TextDataset, RowsDoNotDependOnTheNumberOfWorkersNorOnWhatWasReadBefore) {
-  const TextDataset data(counting(990), {.length = 10, .seed = 3, .held_out = 0});
+  const TextDataset data(counting_tokens(990), {.length = 10, .seed = 3, .held_out = 0});
   for (const uint64_t step :
        {30ULL, 2ULL, 12ULL}) {  // step 12 crosses from one epoch into the next
     const Batch whole = data.train(whole_batch(step, 8));
     std::vector<int64_t> joined;
     for (int64_t worker = 0; worker < 4; ++worker) {
-      const TextDataset fresh(counting(990), {.length = 10, .seed = 3, .held_out = 0});
+      const TextDataset fresh(counting_tokens(990), {.length = 10, .seed = 3, .held_out = 0});
       const Batch part =
           fresh.train({.step = step, .batch_rows = 8, .first_row = 2 * worker, .rows = 2});
       joined.insert(joined.end(), part.tokens.begin(), part.tokens.end());
@@ -102,7 +102,7 @@ TEST(TextDataset, RowsDoNotDependOnTheNumberOfWorkersNorOnWhatWasReadBefore) {
 }
 
 TEST(TextDataset, FewDocumentsHoldOutTheTail) {
-  const TextDataset data(counting(1000), {.length = 10, .seed = 1, .held_out = 0.1});
+  const TextDataset data(counting_tokens(1000), {.length = 10, .seed = 1, .held_out = 0.1});
   EXPECT_EQ(data.train_tokens(), 900);
   EXPECT_EQ(data.held_out_tokens(), 100);
   ASSERT_EQ(data.held_out_sets().size(), 1U);
@@ -161,14 +161,14 @@ TEST(TextDataset, OneHugeDocumentAmongManyDoesNotSwallowTheTraining) {
 }
 
 TEST(TextDataset, SmallDataStillHoldsOutARow) {
-  const TextDataset data(counting(100), {.length = 40, .seed = 1, .held_out = 0.05});
+  const TextDataset data(counting_tokens(100), {.length = 40, .seed = 1, .held_out = 0.05});
   EXPECT_EQ(data.held_out_sets()[0].rows, 1);
   EXPECT_EQ(data.train_rows(), 1);
 }
 
 TEST(TextDataset, WhatCannotWorkIsSaidAtOnce) {
   const auto message = [](int32_t size, const TextOptions& options) {
-    return error_of([&] { TextDataset(counting(size), options); });
+    return error_of([&] { TextDataset(counting_tokens(size), options); });
   };
   EXPECT_NE(message(99, {.length = 50, .seed = 0, .held_out = 0.05})
                 .find("has 99 tokens, a context of 50"),
@@ -182,7 +182,7 @@ TEST(TextDataset, WhatCannotWorkIsSaidAtOnce) {
   EXPECT_NE(message(49, {.length = 5, .seed = 0, .held_out = -0.1}).find("held-out share"),
             std::string::npos);
 
-  const TextDataset data(counting(100), {.length = 10, .seed = 0, .held_out = 0});
+  const TextDataset data(counting_tokens(100), {.length = 10, .seed = 0, .held_out = 0});
   EXPECT_TRUE(data.held_out_sets().empty());
   EXPECT_THROW(data.held_out(0, 0, 1), Error);
   const auto fits = [&](const ModelLimits& model) {
@@ -200,7 +200,7 @@ TEST(TextDataset, WhatCannotWorkIsSaidAtOnce) {
 }
 
 TEST(TextDataset, GoldenValues) {
-  const TextDataset data(counting(1000), {.length = 10, .seed = 42, .held_out = 0.1});
+  const TextDataset data(counting_tokens(1000), {.length = 10, .seed = 42, .held_out = 0.1});
   std::vector<int64_t> firsts;
   for (uint64_t step = 0; step < 4; ++step)
     firsts.push_back(data.train(whole_batch(step * 30, 1)).tokens[0]);

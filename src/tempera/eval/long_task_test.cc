@@ -6,15 +6,10 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
+#include "tempera/eval/testing_text.h"
 
 namespace tempera::eval {
 namespace {
-
-std::string text_of(const std::vector<int32_t>& ids) {
-  std::string text;
-  text::ByteTokenizer().decode(ids, text);
-  return text;
-}
 
 class LongTaskTest : public testing::Test {
  protected:

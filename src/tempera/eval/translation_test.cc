@@ -29,11 +29,11 @@ TEST(Translation, WordsAreThoseOfMteval13a) {
 // The figures are of sacrebleu 2.6.0: corpus_bleu(translations, [references]).score, and
 // corpus_chrf in its place.
 TEST(Translation, ScoresAreThoseOfSacrebleu) {
-  struct Case {
+  struct ScoreCase {
     Lines translations, references;
     double bleu, chrf;
   };
-  const std::vector<Case> cases = {
+  const std::vector<ScoreCase> cases = {
       {{"The cat is on the mat."},
        {"There is a cat on the mat."},
        39.44243648327556,

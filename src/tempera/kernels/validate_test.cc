@@ -31,7 +31,7 @@ struct Call {
 
 // The message that a changed call gives, "" if it passes.
 template <class Change>
-std::string message_of(Change change) {
+std::string complaint_of(Change change) {
   Problem<float> problem(everything(), Precision::kFloat);
   Call call{problem.params(), problem.outputs(), problem.gradients(), {}};
   change(call);
@@ -45,7 +45,7 @@ std::string message_of(Change change) {
 }
 
 template <class Change>
-std::string decode_message_of(Change change) {
+std::string decode_complaint_of(Change change) {
   Problem<float> problem(decoding(), Precision::kFloat);
   Call call{{}, problem.outputs(), {}, problem.decode_params()};
   change(call);
@@ -59,13 +59,13 @@ std::string decode_message_of(Change change) {
 
 template <class Change>
 void expect_says(const std::string& text, Change change) {
-  const std::string message = message_of(change);
+  const std::string message = complaint_of(change);
   EXPECT_NE(message.find(text), std::string::npos) << "'" << text << "' not in '" << message << "'";
 }
 
 template <class Change>
 void expect_decode_says(const std::string& text, Change change) {
-  const std::string message = decode_message_of(change);
+  const std::string message = decode_complaint_of(change);
   EXPECT_NE(message.find(text), std::string::npos) << "'" << text << "' not in '" << message << "'";
 }
 
@@ -82,7 +82,7 @@ TEST(Validate, EveryCasePasses) {
 }
 
 TEST(Validate, Shapes) {
-  EXPECT_EQ(message_of([](Call&) {}), "");
+  EXPECT_EQ(complaint_of([](Call&) {}), "");
   expect_says("negative shape: batch -1", [](Call& c) { c.params.shape.batch = -1; });
   expect_says("query rows -2", [](Call& c) { c.params.shape.q_rows = -2; });
   expect_says("a multiple of the 2 key heads",
@@ -109,7 +109,7 @@ TEST(Validate, Settings) {
   std::vector<int32_t> ranges(2 * 33, 33);
   const auto bad_end = [&](int32_t value) {
     ranges[40] = value;
-    return message_of([&](Call& c) { c.params.mask.key_end = ranges.data(); });
+    return complaint_of([&](Call& c) { c.params.mask.key_end = ranges.data(); });
   };
   EXPECT_EQ(bad_end(33), "");
   EXPECT_NE(bad_end(34).find("key_end of sequence 1, row 7: 34 given, 0 to 33"), std::string::npos);
@@ -153,7 +153,7 @@ TEST(Validate, OutputsDoNotOverlap) {
 }
 
 TEST(Validate, EmptyTensorsNeedNoPointers) {
-  EXPECT_EQ(message_of([](Call& c) {
+  EXPECT_EQ(complaint_of([](Call& c) {
               c.params.shape.batch = 0;
               c.params.q = c.params.k = c.params.v = {};
               c.outputs.out = {};
@@ -167,7 +167,7 @@ TEST(Validate, Decode) {
   static const int32_t kLong[] = {200, 201, 5};
   static const int32_t kNoBlocks[] = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
   static const int32_t kNegative[] = {200, -1, 5};
-  EXPECT_EQ(decode_message_of([](Call&) {}), "");
+  EXPECT_EQ(decode_complaint_of([](Call&) {}), "");
   expect_decode_says("lengths are required", [](Call& c) { c.decode.lengths = nullptr; });
   expect_decode_says("length of sequence 1: 201 given, 0 to 200",
                      [](Call& c) { c.decode.lengths = kLong; });

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cmath>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -14,12 +13,11 @@
 #include "tempera/plot/glyphs.h"
 #include "tempera/plot/raster.h"
 #include "tempera/plot/svg.h"
+#include "tempera/plot/testing.h"
 #include "tempera/plot/xml_check.h"
 
 namespace tempera::plot {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 constexpr Color kRed{255, 0, 0}, kBlue{0, 0, 255}, kBlack{0, 0, 0};
 

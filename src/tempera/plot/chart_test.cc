@@ -12,12 +12,11 @@
 #include "tempera/base/files.h"
 #include "tempera/plot/raster.h"
 #include "tempera/plot/svg.h"
+#include "tempera/plot/testing.h"
 #include "tempera/plot/xml_check.h"
 
 namespace tempera::plot {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 const double kInf = std::numeric_limits<double>::infinity();
 

@@ -3,17 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <string>
 
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
+#include "tempera/plot/testing.h"
 #include "tempera/plot/xml_check.h"
 
 namespace tempera::plot {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 HtmlReport sample() {
   HtmlReport report("Focal & SSA <compared>");

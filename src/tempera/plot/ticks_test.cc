@@ -6,10 +6,11 @@
 #include <limits>
 #include <string>
 
+#include "tempera/plot/testing.h"
+
 namespace tempera::plot {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 std::string labels(const Scale& scale, int target) {

@@ -9,6 +9,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
+#include "tempera/base/testing.h"
 #include "tempera/io/gguf.h"
 
 namespace tempera::text {
@@ -29,16 +30,6 @@ std::vector<std::string> parts(const ChatText& chat) {
   for (const auto& span : chat.answers)
     texts.push_back(chat.text.substr(span.begin, span.end - span.begin));
   return texts;
-}
-
-template <class Call>
-std::string refusal(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(Chat, RendersMessagesWithSpecialTokens) {
@@ -67,7 +58,7 @@ TEST(Chat, ReadsMessagesFromJson) {
   EXPECT_EQ(chat.render(std::vector{message}),
             "{'thinking': 'r', 'role': 'assistant', 'content': None, 'reasoning': 'r', "
             "'reasoning_content': 'r'}");
-  EXPECT_NE(refusal([] {
+  EXPECT_NE(message_of([] {
               ChatMessage::from_json(Json::parse(R"({"content": "x"})"), "here");
             }).find("here: a message"),
             std::string::npos);
@@ -93,7 +84,7 @@ TEST(Chat, SaysWhereAnswersCannotBeTold) {
   // Writes the system message into the last turn, as some models have it.
   const ChatTemplate moving(
       "{% for m in messages %}{{ '!' if loop.last }}{{ m.content }}|{% endfor %}", "chat");
-  EXPECT_NE(refusal([&] { moving.render_with_answers(conversation()); }).find("message 2"),
+  EXPECT_NE(message_of([&] { moving.render_with_answers(conversation()); }).find("message 2"),
             std::string::npos);
 }
 
@@ -108,11 +99,11 @@ TEST(Chat, FindsTheTemplateOfAFolder) {
                                            {"name": "tool_use", "template": "three"}]})");
   EXPECT_EQ(ChatTemplate::find(folder.path())->render({}), "two");
   EXPECT_EQ(ChatTemplate::find(folder.path(), "tool_use")->render({}), "three");
-  EXPECT_NE(refusal([&] {
+  EXPECT_NE(message_of([&] {
               ChatTemplate::find(folder.path(), "tool_us");
             }).find("default, tool_use; did you mean 'tool_use'?"),
             std::string::npos);
-  EXPECT_NE(refusal([&] { ChatTemplate::find(folder.path(), "../x"); }).find("not the name"),
+  EXPECT_NE(message_of([&] { ChatTemplate::find(folder.path(), "../x"); }).find("not the name"),
             std::string::npos);
   write_file(folder.path() / "chat_template.jinja", "four\n");
   EXPECT_EQ(ChatTemplate::find(folder.path())->render({}), "four");
@@ -132,7 +123,7 @@ TEST(Chat, FindsTheTemplateOfAGgufFile) {
   io::write_gguf(path, metadata, {});
   EXPECT_EQ(ChatTemplate::find(path)->render({}), "<s>one");
   EXPECT_EQ(ChatTemplate::find(path, "tool_use")->render({}), "two");
-  EXPECT_NE(refusal([&] { ChatTemplate::find(path, "rag"); }).find("no chat template 'rag'"),
+  EXPECT_NE(message_of([&] { ChatTemplate::find(path, "rag"); }).find("no chat template 'rag'"),
             std::string::npos);
 }
 

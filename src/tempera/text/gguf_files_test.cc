@@ -9,11 +9,10 @@
 #include "tempera/text/gguf_splits.h"
 #include "tempera/text/gguf_to_files.h"
 #include "tempera/text/load.h"
+#include "tempera/text/testing.h"
 
 namespace tempera::text {
 namespace {
-
-using Ids = std::vector<int32_t>;
 
 GgufTokenizer byte_level() {
   GgufTokenizer description;
@@ -39,10 +38,8 @@ GgufTokenizer scored() {
   return description;
 }
 
-Ids ids_of(const Tokenizer& tokenizer, std::string_view text) {
-  Ids ids;
-  tokenizer.encode(text, ids, {.add_special = true, .parse_special = true});
-  return ids;
+Ids special_ids_of(const Tokenizer& tokenizer, std::string_view text) {
+  return ids_of(tokenizer, text, {.add_special = true, .parse_special = true});
 }
 
 void write_files(const TokenizerFiles& files, const std::filesystem::path& folder) {
@@ -65,15 +62,15 @@ TEST(GgufFiles, ThereAndBack) {
     EXPECT_EQ(back.merges, description.merges);
     for (const char* text :
          {"ab a", "aab1  1a", "", " a<|end|>b", "  a   b ", "  ", "baa\naab</s>a"}) {
-      EXPECT_EQ(ids_of(*loaded, text), ids_of(*original, text)) << text;
-      EXPECT_EQ(ids_of(*again, text), ids_of(*original, text)) << text;
+      EXPECT_EQ(special_ids_of(*loaded, text), special_ids_of(*original, text)) << text;
+      EXPECT_EQ(special_ids_of(*again, text), special_ids_of(*original, text)) << text;
     }
     // Rows of the model that no token has are filled.
     ASSERT_EQ(back.tokens.size(), 12);
     EXPECT_EQ(back.tokens[11], "[PAD11]");
     EXPECT_EQ(back.types[11], 5);
   }
-  EXPECT_EQ(ids_of(*make_tokenizer(scored()), "aab"), (Ids{1, 9, 5}));
+  EXPECT_EQ(special_ids_of(*make_tokenizer(scored()), "aab"), (Ids{1, 9, 5}));
 }
 
 TEST(GgufFiles, RefusedWithTheReason) {

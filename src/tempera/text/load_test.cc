@@ -10,18 +10,12 @@
 #include "tempera/base/files.h"
 #include "tempera/base/testing.h"
 #include "tempera/text/gguf_tokenizer.h"
+#include "tempera/text/testing.h"
 
 namespace tempera::text {
 namespace {
 
 namespace fs = std::filesystem;
-using Ids = std::vector<int32_t>;
-
-Ids ids_of(const Tokenizer& tokenizer, std::string_view text, EncodeOptions options = {}) {
-  Ids ids;
-  tokenizer.encode(text, ids, options);
-  return ids;
-}
 
 TEST(LoadTokenizer, FilesOfAFolder) {
   const TempFolder folder;

@@ -6,6 +6,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/text/stream.h"
+#include "tempera/text/testing.h"
 
 namespace tempera::text {
 namespace {
@@ -40,15 +41,10 @@ std::string file(uint64_t algorithm) {
   return bytes + bytes_field(2, number_field(3, algorithm)) + bytes_field(3, number_field(4, 0));
 }
 
-std::vector<int32_t> ids_of(const std::string& bytes, std::string_view text,
-                            EncodeOptions options = {}) {
-  const auto tokenizer = make_tokenizer(sentencepiece_parts(parse_sentencepiece(bytes, "test")));
-  std::vector<int32_t> ids;
-  tokenizer->encode(text, ids, options);
-  return ids;
+Ids ids_of(const std::string& bytes, std::string_view text, EncodeOptions options = {}) {
+  return ids_of(*make_tokenizer(sentencepiece_parts(parse_sentencepiece(bytes, "test"))), text,
+                options);
 }
-
-using Ids = std::vector<int32_t>;
 
 TEST(SentencePiece, BpeJoinsByScore) {
   EXPECT_EQ(ids_of(file(2), "ab"), (Ids{3, 6}));  // ab before ▁a

@@ -6,6 +6,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/text/stream.h"
+#include "tempera/text/testing.h"
 
 namespace tempera::text {
 namespace {
@@ -39,15 +40,6 @@ json small() {
 std::unique_ptr<Tokenizer> make(const json& document) {
   return make_tokenizer(parse_tokenizer_json(document.dump(), "test"));
 }
-
-std::vector<int32_t> ids_of(const Tokenizer& tokenizer, std::string_view text,
-                            EncodeOptions options = {}) {
-  std::vector<int32_t> ids;
-  tokenizer.encode(text, ids, options);
-  return ids;
-}
-
-using Ids = std::vector<int32_t>;
 
 TEST(TokenizerJson, SmallModelByHand) {
   const auto tokenizer = make(small());
