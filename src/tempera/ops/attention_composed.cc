@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 
+#include <array>
 #include <functional>
 #include <limits>
 #include <vector>
@@ -53,21 +54,51 @@ at::Tensor scaled(const at::Tensor& operand, const at::Tensor& scale) {
   return scale.defined() ? (operand * scale).to(operand.scalar_type()) : operand;
 }
 
-// The operand times its scale, in one pass where there is a kernel for it. log_n: gives (B, rows);
-// causal_rows: it would be log(t + 1), which the kernel knows.
-at::Tensor scaled(const at::Tensor& operand, const at::Tensor& rows, const Recipe& recipe,
-                  const std::function<at::Tensor()>& log_n, bool causal_rows) {
-  const bool active = rows.defined() || recipe.c.defined() || recipe.w.defined() ||
-                      recipe.g.defined() || recipe.s.defined();
-  if (!active) return operand;
-  if (recipe.source.defined() || !has_prologue(operand, operand.size(3), 0))
-    return scaled(operand, composed_scale(rows, recipe, operand,
-                                          recipe.g.defined() ? log_n() : at::Tensor()));
-  PrologueArgs args{
-      .x = operand.transpose(1, 2).flatten(2), .size = operand.size(3), .operands = {}};
-  args.operands.push_back({.heads = operand.size(1), .rows = rows, .recipe = recipe});
-  if (recipe.g.defined() && !causal_rows) args.log_n = log_n();
-  return prologue(args)[0];
+// One of q, k and v with its temperature.
+struct Tempered {
+  at::Tensor operand;
+  const at::Tensor& rows;
+  const Recipe& recipe;
+  std::function<at::Tensor()> log_n;  // gives (B, rows)
+
+  bool active() const {
+    return rows.defined() || recipe.c.defined() || recipe.w.defined() || recipe.g.defined() ||
+           recipe.s.defined();
+  }
+  bool has_kernel() const {
+    return !recipe.source.defined() && has_prologue(operand, operand.size(3), 0);
+  }
+};
+
+// In one pass over all that have a kernel. log_n: of all of them; undefined: log(t + 1).
+void scale_in_one_pass(const std::vector<Tempered*>& parts, const at::Tensor& log_n) {
+  if (parts.empty()) return;
+  PrologueArgs args{.x = {}, .size = parts.front()->operand.size(3), .operands = {}};
+  args.log_n = log_n;
+  for (const Tempered* part : parts)
+    args.operands.push_back({.heads = part->operand.size(1),
+                             .x = part->operand,
+                             .rows = part->rows,
+                             .recipe = part->recipe});
+  const auto scaled_rows = prologue(args);
+  for (size_t i = 0; i < parts.size(); ++i) parts[i]->operand = scaled_rows[i];
+}
+
+// causal: all have the same rows, of which row t sees t + 1 keys.
+void scale(std::array<Tempered, 3>& parts, bool causal) {
+  std::vector<Tempered*> together;
+  for (Tempered& part : parts) {
+    if (!part.active()) continue;
+    const bool counted = part.recipe.g.defined();
+    if (!part.has_kernel())
+      part.operand = scaled(part.operand, composed_scale(part.rows, part.recipe, part.operand,
+                                                         counted ? part.log_n() : at::Tensor()));
+    else if (causal && part.operand.size(3) == parts[0].operand.size(3))
+      together.push_back(&part);
+    else
+      scale_in_one_pass({&part}, counted ? part.log_n() : at::Tensor());
+  }
+  scale_in_one_pass(together, {});
 }
 
 struct VisibleKeys {
@@ -184,14 +215,15 @@ AttentionResult attention_composed(const AttentionArgs& args) {
     if (!args.key_counts.defined()) return log_n();
     return args.key_counts.to(real_type(args.q.scalar_type())).clamp_min(1).log();
   };
-  const bool causal_rows = plain && args.causal;
-  const bool causal_keys = causal_rows && !args.key_counts.defined();
-  const at::Tensor q = scaled(args.q, args.a_q, args.q_recipe, log_n, causal_rows);
-  const at::Tensor k = scaled(args.k, args.a_k, args.k_recipe, key_log_n, causal_keys);
-  const at::Tensor v = scaled(args.v, args.a_v, args.v_recipe, key_log_n, causal_keys);
+  std::array<Tempered, 3> parts = {{{args.q, args.a_q, args.q_recipe, log_n},
+                                    {args.k, args.a_k, args.k_recipe, key_log_n},
+                                    {args.v, args.a_v, args.v_recipe, key_log_n}}};
+  scale(parts, plain && args.causal && !args.key_counts.defined());
+  const auto& [q, k, v] = parts;
   AttentionResult result;
-  result.out = plain ? library_attention(q, k, v, args)
-                     : masked_attention(q, k, v, args.bias, keys, args.scale);
+  result.out = plain
+                   ? library_attention(q.operand, k.operand, v.operand, args)
+                   : masked_attention(q.operand, k.operand, v.operand, args.bias, keys, args.scale);
   return result;
 }
 

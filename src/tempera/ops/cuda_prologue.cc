@@ -16,7 +16,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr size_t kOperands = 3;
-constexpr size_t kParts = 6;  // tensors of an operand
+constexpr size_t kParts = 7;  // tensors of an operand
 constexpr size_t kTensors = 1 + kOperands * kParts;
 
 // The tensors that can have a gradient.
@@ -24,6 +24,7 @@ template <class Args, class Visit>
 void visit_tensors(Args& args, Visit&& visit) {
   visit(args.x);
   for (auto& operand : args.operands) {
+    visit(operand.x);
     visit(operand.gain);
     visit(operand.rows);
     visit(operand.recipe.w);
@@ -33,15 +34,32 @@ void visit_tensors(Args& args, Visit&& visit) {
   }
 }
 
+// Of the rows, wherever they are.
+const Tensor& any_rows(const PrologueArgs& args) {
+  return args.x.defined() ? args.x : args.operands.front().x;
+}
+int64_t row_axis(const PrologueArgs& args) { return args.x.defined() ? 1 : 2; }
+
+// The heads of an operand in a tensor like the joint projection, or in its own.
+template <class T>
+kernels::Rows<T> operand_rows(const PrologueArgs& args, const Tensor& joint, const Tensor& own,
+                              size_t which) {
+  if (own.defined()) return rows_of<T>(own);
+  int64_t column = 0;
+  for (size_t before = 0; before < which; ++before)
+    column += args.operands[before].heads * args.size;
+  using Plain = std::remove_const_t<T>;
+  return kernels::cuda::projection_heads<T>(static_cast<Plain*>(joint.mutable_data_ptr()),
+                                            joint.size(1), joint.size(2), column, args.size);
+}
+
 // The arguments as the kernel takes them. What had to be converted lives as long as this.
 template <class T>
 class Bound {
  public:
   explicit Bound(const PrologueArgs& args) {
-    p.batch = args.x.size(0);
-    p.rows = args.x.size(1);
-    p.stride = args.x.size(2);
-    p.x = static_cast<const T*>(args.x.const_data_ptr());
+    p.batch = any_rows(args).size(0);
+    p.rows = any_rows(args).size(row_axis(args));
     p.epsilon = static_cast<float>(args.epsilon);
     if (args.cos.defined()) {
       p.pairs = args.cos.size(1);
@@ -53,8 +71,11 @@ class Bound {
                         .template const_data_ptr<int64_t>();
     p.log_n = binder_.parameter(args.log_n);
     const std::array<kernels::cuda::PrologueOperand*, kOperands> targets = {&p.q, &p.k, &p.v};
-    for (size_t i = 0; i < args.operands.size(); ++i)
+    const std::array<kernels::Rows<const T>*, kOperands> inputs = {&p.x_q, &p.x_k, &p.x_v};
+    for (size_t i = 0; i < args.operands.size(); ++i) {
       *targets[i] = operand(args.operands[i], args.size);
+      *inputs[i] = operand_rows<const T>(args, args.x, args.operands[i].x, i);
+    }
   }
 
   kernels::cuda::PrologueParams<T> p;
@@ -86,17 +107,18 @@ void for_storage(const Tensor& x, const Run& run) {
 }
 
 std::vector<Tensor> forward_pass(const PrologueArgs& args) {
+  const Tensor& x = any_rows(args);
   std::vector<Tensor> heads;
   for (const PrologueOperand& operand : args.operands)
     heads.push_back(
-        at::empty({args.x.size(0), args.x.size(1), operand.heads, args.size}, args.x.options())
+        at::empty({x.size(0), x.size(row_axis(args)), operand.heads, args.size}, x.options())
             .transpose(1, 2));
-  if (args.x.numel() == 0) return heads;
-  for_storage(args.x, [&]<class T>(T*) {
+  if (x.numel() == 0) return heads;
+  for_storage(x, [&]<class T>(T*) {
     const Bound<T> bound(args);
     std::array<kernels::Rows<T>, kOperands> rows;
     for (size_t i = 0; i < heads.size(); ++i) rows[i] = rows_of<T>(heads[i]);
-    kernels::cuda::prologue_forward(bound.p, {rows[0], rows[1], rows[2]}, stream_of(args.x));
+    kernels::cuda::prologue_forward(bound.p, {rows[0], rows[1], rows[2]}, stream_of(x));
   });
   return heads;
 }
@@ -111,33 +133,62 @@ kernels::cuda::PrologueOperandGradient operand_gradient(const std::array<Tensor,
   const auto numbers = [](const Tensor& t) {
     return t.defined() ? t.mutable_data_ptr<float>() : nullptr;
   };
-  return {.rows = parts[1].defined() ? rows_of<float>(parts[1]) : kernels::Rows<float>{},
-          .w = numbers(parts[2]),
-          .g = numbers(parts[3]),
-          .c = numbers(parts[4]),
-          .s = numbers(parts[5]),
-          .gain = numbers(parts[0])};
+  return {.rows = parts[2].defined() ? rows_of<float>(parts[2]) : kernels::Rows<float>{},
+          .w = numbers(parts[3]),
+          .g = numbers(parts[4]),
+          .c = numbers(parts[5]),
+          .s = numbers(parts[6]),
+          .gain = numbers(parts[1])};
 }
 
 void backward_pass(const PrologueArgs& args, const variable_list& d, const Gradients& gradients) {
-  for_storage(args.x, [&]<class T>(T*) {
+  const Tensor& x = any_rows(args);
+  for_storage(x, [&]<class T>(T*) {
     const Bound<T> bound(args);
     Binder<T> binder;
     std::array<kernels::Rows<const T>, kOperands> d_rows;
-    for (size_t i = 0; i < d.size(); ++i) d_rows[i] = binder.operand(d[i]);
+    std::array<kernels::Rows<T>, kOperands> x_rows;
+    for (size_t i = 0; i < d.size(); ++i) {
+      d_rows[i] = binder.operand(d[i]);
+      x_rows[i] = operand_rows<T>(args, gradients.x, gradients.parts[i][0], i);
+    }
     kernels::cuda::PrologueGradients<T> g{.d_q = d_rows[0],
                                           .d_k = d_rows[1],
                                           .d_v = d_rows[2],
-                                          .x = static_cast<T*>(gradients.x.mutable_data_ptr()),
-                                          .stride = args.x.size(2),
+                                          .x_q = x_rows[0],
+                                          .x_k = x_rows[1],
+                                          .x_v = x_rows[2],
                                           .bias = nullptr,
                                           .q = operand_gradient(gradients.parts[0]),
                                           .k = operand_gradient(gradients.parts[1]),
                                           .v = operand_gradient(gradients.parts[2])};
     const Tensor workspace =
-        byte_workspace(kernels::cuda::prologue_backward_workspace(bound.p), args.x.device());
-    kernels::cuda::prologue_backward(bound.p, g, workspace.mutable_data_ptr(), stream_of(args.x));
+        byte_workspace(kernels::cuda::prologue_backward_workspace(bound.p), x.device());
+    kernels::cuda::prologue_backward(bound.p, g, workspace.mutable_data_ptr(), stream_of(x));
   });
+}
+
+// The rows' gradients are always written: the kernel has no other way.
+Gradients empty_gradients(const PrologueArgs& args, const variable_list& saved,
+                          const std::array<bool, kTensors>& wanted) {
+  Gradients gradients;
+  if (args.x.defined()) gradients.x = at::empty_like(args.x);
+  const Tensor& x = any_rows(args);
+  const auto real = x.options().dtype(at::kFloat);
+  for (size_t i = 0; i < args.operands.size(); ++i) {
+    const PrologueOperand& operand = args.operands[i];
+    auto& parts = gradients.parts[i];
+    if (operand.x.defined())
+      parts[0] =
+          at::empty({x.size(0), x.size(2), operand.heads, args.size}, x.options()).transpose(1, 2);
+    for (size_t part = 1; part < kParts; ++part) {
+      const size_t index = 1 + i * kParts + part;
+      if (!wanted[index]) continue;
+      parts[part] = part == 2 ? at::empty({x.size(0), operand.heads, x.size(row_axis(args))}, real)
+                              : at::empty(saved[index].sizes(), real);
+    }
+  }
+  return gradients;
 }
 
 class PrologueFunction : public torch::autograd::Function<PrologueFunction> {
@@ -164,19 +215,9 @@ class PrologueFunction : public torch::autograd::Function<PrologueFunction> {
     size_t edge = 0;
     for (size_t i = 0; i < kTensors; ++i)
       wanted[i] = saved[i].defined() && context->needs_input_grad(edge++);
-    Gradients gradients;
-    gradients.x = at::empty_like(args.x);
-    const auto real = args.x.options().dtype(at::kFloat);
-    for (size_t i = 0; i < args.operands.size(); ++i)
-      for (size_t part = 0; part < kParts; ++part) {
-        const size_t index = 1 + i * kParts + part;
-        if (!wanted[index]) continue;
-        gradients.parts[i][part] =
-            part == 1 ? at::empty({args.x.size(0), args.operands[i].heads, args.x.size(1)}, real)
-                      : at::empty(saved[index].sizes(), real);
-      }
+    const Gradients gradients = empty_gradients(args, saved, wanted);
     variable_list results(1 + kTensors);  // the first is that of the struct
-    if (args.x.numel() == 0) {
+    if (any_rows(args).numel() == 0) {
       for (size_t i = 0; i < kTensors; ++i)
         if (wanted[i]) results[1 + i] = at::zeros_like(saved[i]);
       return results;
@@ -187,7 +228,7 @@ class PrologueFunction : public torch::autograd::Function<PrologueFunction> {
       for (size_t part = 0; part < kParts; ++part) {
         const size_t index = 1 + i * kParts + part;
         if (!wanted[index]) continue;
-        Tensor& g = gradients.parts[i][part];
+        Tensor g = gradients.parts[i][part];
         if (!g.sizes().equals(saved[index].sizes())) g = at::sum_to(g, saved[index].sizes());
         results[1 + index] = g.to(saved[index].scalar_type());
       }
@@ -234,7 +275,9 @@ bool any_gradient(const PrologueArgs& args) {
 
 std::vector<Tensor> prologue(const PrologueArgs& given) {
   PrologueArgs args = given;
-  args.x = args.x.contiguous();
+  if (args.x.defined()) args.x = args.x.contiguous();
+  for (PrologueOperand& operand : args.operands)
+    if (operand.x.defined() && operand.x.stride(3) != 1) operand.x = operand.x.contiguous();
   return any_gradient(args) ? with_gradients(args, std::make_index_sequence<kTensors>())
                             : forward_pass(args);
 }

@@ -375,8 +375,8 @@ Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tenso
   TORCH_CHECK(positions.defined() || cos.size(0) >= x.size(2), "rotary: ", x.size(2),
               " rows given, the tables have ", cos.size(0));
   if (has_prologue(x, x.size(3), cos.size(1))) {
-    PrologueArgs args{.x = x.transpose(1, 2).flatten(2), .size = x.size(3), .operands = {}};
-    args.operands.push_back({.heads = x.size(1), .rotate = true});
+    PrologueArgs args{.x = {}, .size = x.size(3), .operands = {}};
+    args.operands.push_back({.heads = x.size(1), .x = x, .rotate = true});
     args.cos = cos;
     args.sin = sin;
     args.positions = positions;

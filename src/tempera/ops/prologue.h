@@ -8,13 +8,14 @@
 
 #include "tempera/ops/attention.h"
 
-// Everything between the joint projection of q, k and v and attention, in one pass over memory, on
-// a GPU (kernels/cuda/prologue.h has the formula).
+// Everything between the projections to q, k and v and attention, in one pass over memory, on a
+// GPU (kernels/cuda/prologue.h has the formula).
 namespace tempera::ops {
 
 // The heads of q, k or v: a * rotation(norm(x) * gain), a as in attention.h.
 struct PrologueOperand {
   int64_t heads = 0;
+  at::Tensor x = {};  // (B, heads, T, size); undefined: the heads are in the joint projection
   bool norm = false;
   bool rotate = false;
   at::Tensor gain = {};  // (size); undefined: 1
@@ -23,7 +24,7 @@ struct PrologueOperand {
 };
 
 struct PrologueArgs {
-  at::Tensor x;                           // (B, T, columns): the heads of every operand in turn
+  at::Tensor x;  // (B, T, columns): the heads of every operand in turn; undefined: each has its own
   int64_t size = 0;                       // columns of a head
   std::vector<PrologueOperand> operands;  // up to three
   double epsilon = 0;                     // of the norms

@@ -147,8 +147,13 @@ void bench_prologue(Bench& bench, const std::string& type) {
   PrologueParams<T> p;
   p.batch = kBatch;
   p.rows = kRows;
-  p.x = x.data();
-  p.stride = columns;
+  const auto part = [&](auto* from, int64_t which) {
+    return projection_heads(from, kRows, columns, which * kWidth, kSize);
+  };
+  const T* const from = x.data();
+  p.x_q = part(from, 0);
+  p.x_k = part(from, 1);
+  p.x_v = part(from, 2);
   p.q.heads = p.k.heads = p.v.heads = kHeads;
   p.q.size = p.k.size = p.v.size = kSize;
   p.q.rotate = p.k.rotate = true;
@@ -160,8 +165,10 @@ void bench_prologue(Bench& bench, const std::string& type) {
   g.d_q = q.input(kHeads, kSize);
   g.d_k = k.input(kHeads, kSize);
   g.d_v = v.input(kHeads, kSize);
-  g.x = d_x.data();
-  g.stride = columns;
+  T* const to = d_x.data();
+  g.x_q = part(to, 0);
+  g.x_k = part(to, 1);
+  g.x_v = part(to, 2);
   const double size = static_cast<double>(kTokens * columns) * sizeof(T);
   const DeviceBytes workspace(prologue_backward_workspace(p));
   const auto both = [&](const std::string& what) {

@@ -6,10 +6,11 @@ namespace tempera::kernels::cuda {
 namespace {
 
 template <class T>
-void check_operand(const char* name, const PrologueOperand& operand,
+void check_operand(const char* name, const PrologueOperand& operand, const Rows<const T>& x,
                    const PrologueParams<T>& params) {
   TEMPERA_CHECK(operand.heads >= 0, name, ": ", operand.heads, " heads given");
   if (operand.heads == 0) return;
+  TEMPERA_CHECK(x.data || params.batch * params.rows == 0, name, ": its rows are absent");
   TEMPERA_CHECK(operand.size >= 8 && operand.size <= 256 && operand.size % 8 == 0, name,
                 ": a head of ", operand.size, " columns given, a multiple of 8 up to 256 expected");
   TEMPERA_CHECK(!operand.gain || operand.norm, name, ": a gain is given, and no norm");
@@ -30,13 +31,10 @@ template <class T>
 void validate(const PrologueParams<T>& params) {
   TEMPERA_CHECK(params.batch >= 0 && params.rows >= 0, "negative shape: batch ", params.batch,
                 ", rows ", params.rows);
-  check_operand("q", params.q, params);
-  check_operand("k", params.k, params);
-  check_operand("v", params.v, params);
-  TEMPERA_CHECK(params.columns() > 0, "a projection without heads");
-  TEMPERA_CHECK(params.stride >= params.columns(), "rows of the projection: ", params.stride,
-                " elements apart, and they have ", params.columns());
-  TEMPERA_CHECK(params.x || params.batch * params.rows == 0, "the projection is absent");
+  check_operand("q", params.q, params.x_q, params);
+  check_operand("k", params.k, params.x_k, params);
+  check_operand("v", params.v, params.x_v, params);
+  TEMPERA_CHECK(params.q.heads + params.k.heads + params.v.heads > 0, "no heads given");
 }
 
 template void validate(const PrologueParams<float>&);

@@ -7,8 +7,8 @@
 
 // A warp stays with one head and walks over rows, kWarp / kLanes of them at a time, so that what
 // belongs to the head (bias, w, gain) and the sums of its gradients stay in registers. The warps of
-// a block take neighbouring heads of the same rows: the projection is read in long runs, and the
-// angles of a row come from the first-level cache for all heads but the first.
+// a block, and blocks that run side by side, take neighbouring heads of the same rows: memory is
+// read in long runs, and the angles of a row come from a cache for all heads but the first.
 namespace tempera::kernels::cuda {
 
 constexpr int kPrologueWarps = 4;
@@ -33,8 +33,8 @@ int prologue_rows(const PrologueParams<T>& p) {
 }
 template <class T>
 dim3 prologue_grid(const PrologueParams<T>& p) {
-  return dim3(static_cast<unsigned>(ceil_div(p.rows, prologue_rows(p))),
-              static_cast<unsigned>(ceil_div(prologue_slots(p), kPrologueWarps)),
+  return dim3(static_cast<unsigned>(ceil_div(prologue_slots(p), kPrologueWarps)),
+              static_cast<unsigned>(ceil_div(p.rows, prologue_rows(p))),
               static_cast<unsigned>(p.batch));
 }
 
@@ -44,7 +44,7 @@ enum class Operand { kQ, kK, kV };
 struct PrologueHead {
   Operand which;
   int64_t head;
-  int64_t column;  // of the projection
+  int64_t column;  // of the bias
 };
 template <class T>
 __device__ inline PrologueHead prologue_head(const PrologueParams<T>& p, int64_t slot) {

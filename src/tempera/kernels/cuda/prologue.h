@@ -6,7 +6,7 @@
 #include "tempera/kernels/attention.h"
 #include "tempera/kernels/cuda/stream.h"
 
-// Everything between the joint projection of q, k and v and attention itself, in one pass: each
+// Everything between the projections to q, k and v and attention itself, in one pass: each
 // number is read once and written once. For T = float and BFloat16; arithmetic is in float. All
 // pointers are of the device.
 namespace tempera::kernels::cuda {
@@ -26,7 +26,7 @@ struct PrologueScale {
 
 // The heads of q, k or v: out = a * rotation(norm(x) * gain).
 struct PrologueOperand {
-  int64_t heads = 0;            // 0: the projection does not have this operand
+  int64_t heads = 0;            // 0: there is no such operand
   int64_t size = 0;             // a multiple of 8 up to 256
   bool norm = false;            // x / sqrt(mean(x^2) + epsilon)
   const float* gain = nullptr;  // (size), or (heads, size) with gain_by_head; absent: 1
@@ -39,10 +39,9 @@ template <class T>
 struct PrologueParams {
   int64_t batch = 0;
   int64_t rows = 0;
-  const T* x = nullptr;         // (batch * rows, columns): the heads of q, then of k, then of v
-  int64_t stride = 0;           // elements from one row to the next
-  const float* bias = nullptr;  // (columns); absent: 0
+  Rows<const T> x_q, x_k, x_v;  // parts of a joint projection, or three of them
   PrologueOperand q, k, v;
+  const float* bias = nullptr;  // (columns): of q's heads, then k's, then v's; absent: 0
   float epsilon = 0;
   // Rotates column c with column c + pairs; columns from 2 * pairs on stay. cos and sin are
   // (table rows, pairs), of which row t of sequence b uses table_row[b * rows + t], or t where that
@@ -52,9 +51,14 @@ struct PrologueParams {
   const float* sin = nullptr;
   const int64_t* table_row = nullptr;
   const float* log_n = nullptr;  // (batch, rows); absent: log(t + 1), as under causality
-
-  int64_t columns() const { return q.heads * q.size + k.heads * k.size + v.heads * v.size; }
 };
+
+// The heads of a joint projection (batch * rows, stride) that begin at a column.
+template <class T>
+constexpr Rows<T> projection_heads(T* x, int64_t rows, int64_t stride, int64_t column,
+                                   int64_t size) {
+  return {x + column, rows * stride, size, stride};
+}
 
 template <class T>
 struct PrologueOutputs {
@@ -74,8 +78,7 @@ struct PrologueOperandGradient {
 template <class T>
 struct PrologueGradients {
   Rows<const T> d_q, d_k, d_v;  // of the outputs
-  T* x = nullptr;               // like params.x
-  int64_t stride = 0;
+  Rows<T> x_q, x_k, x_v;
   float* bias = nullptr;
   PrologueOperandGradient q, k, v;
 };
@@ -88,7 +91,7 @@ template <class T>
 void prologue_forward(const PrologueParams<T>& params, const PrologueOutputs<T>& outputs,
                       Stream stream);
 
-// Computes the forward pass again from params.x: nothing else is kept. The same inputs give the
+// Computes the forward pass again from the inputs: nothing else is kept. The same inputs give the
 // same bits. workspace: aligned to 16 bytes.
 template <class T>
 size_t prologue_backward_workspace(const PrologueParams<T>& params);

@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, 4)
                     const __grid_constant__ PrologueGradients<T> gradients, int64_t size, int rows,
                     float* records) {
   const int64_t slots = p.q.heads + p.k.heads + p.v.heads;
-  const int64_t slot = int64_t{blockIdx.y} * kPrologueWarps + threadIdx.x / kWarp;
+  const int64_t slot = int64_t{blockIdx.x} * kPrologueWarps + threadIdx.x / kWarp;
   if (slot >= slots) return;
   const int64_t b = blockIdx.z;
   __shared__ alignas(16) float shared[kPrologueShared<kLanes>];
@@ -149,41 +149,63 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, 4)
   const Rows<float>& d_scale =
       choose(lane.place.which, gradients.q.rows, gradients.k.rows, gradients.v.rows);
   float* const d_finished = d_scale.data ? row_at(d_scale, b, lane.place.head, 0) : nullptr;
-  const int64_t d_finished_step = d_scale.row, d_out_step = d_out.row;
-  const int64_t column = lane.place.column + lane.first;
-  const T* const x_rows = p.x + b * p.rows * p.stride + column;
+  const int64_t d_finished_step = d_scale.row;
+  const Rows<const T>& in = choose(lane.place.which, p.x_q, p.x_k, p.x_v);
+  const Rows<T>& d_in = choose(lane.place.which, gradients.x_q, gradients.x_k, gradients.x_v);
   const T* const d_out_rows = row_at(d_out, b, lane.place.head, 0) + lane.first;
-  T* const d_rows = gradients.x + b * p.rows * gradients.stride + column;
-  const int begin = static_cast<int>(blockIdx.x) * rows;
+  T* const d_rows = row_at(d_in, b, lane.place.head, 0) + lane.first;
+  const int begin = static_cast<int>(blockIdx.y) * rows;
   const int end = min(static_cast<int>(p.rows), begin + rows);
   if (!(lane.norm || lane.recipe || lane.finished || gradients.bias))
-    return turn_back(p, lane, b, d_out_rows, d_out_step, d_rows, gradients.stride, begin, end);
+    return turn_back(p, lane, b, d_out_rows, d_out.row, d_rows, d_in.row, begin, end);
   constexpr int kStep = kWarp / kLanes;
   int t = begin + static_cast<int>(threadIdx.x) % kWarp / kLanes;
   Sums<kLanes, kFull> sums;
-  const auto fetch = [&](const T* from, int64_t step, int at) {
-    Pack<T> pack{};
-    if (lane.live && at < end) pack = load_halves(from + at * step, lane.gap, kWhole);
-    return pack;
+  struct Next {
+    Pack<T> x, d;
   };
-  Pack<T> next_x = fetch(x_rows, p.stride, t), next_d = fetch(d_out_rows, d_out_step, t);
+  const T* x_ahead = row_at(in, b, lane.place.head, t) + lane.first;
+  const T* d_ahead = d_out_rows + t * d_out.row;
+  const int64_t x_step = kStep * in.row, d_step = kStep * d_out.row;
+  const auto fetch = [&](int at) {
+    Next next{};
+    if (lane.live && at < end) {
+      next.x = load_halves(x_ahead, lane.gap, kWhole);
+      next.d = load_halves(d_ahead, lane.gap, kWhole);
+    }
+    x_ahead += x_step;
+    d_ahead += d_step;
+    return next;
+  };
+  T* to = d_rows + t * d_in.row;
+  const int64_t to_step = kStep * d_in.row;
+  // While a row is computed, the next one is on its way, and where there are registers the one
+  // behind it.
+  constexpr bool kTwo = !kFull && sizeof(T) == 2;
+  Next next = fetch(t), after{};
+  if constexpr (kTwo) after = fetch(t + kStep);
 #pragma unroll 1
   for (int base = begin; base < end; base += kStep, t += kStep) {
     const bool active = lane.live && t < end;
     float x[kPack], d[kPack];
-    unpack(next_x, x);
-    unpack(next_d, d);
-    next_x = fetch(x_rows, p.stride, t + kStep);
-    next_d = fetch(d_out_rows, d_out_step, t + kStep);
+    unpack(next.x, x);
+    unpack(next.d, d);
+    if constexpr (kTwo) {
+      next = after;
+      after = fetch(t + 2 * kStep);
+    } else {
+      next = fetch(t + kStep);
+    }
     if constexpr (kFull) lane.add_bias(x);
     row_backward<T, kLanes, kWhole, kFull>(p, lane,
                                            d_finished ? d_finished + t * d_finished_step : nullptr,
                                            b, min(t, end - 1), active, x, d, sums);
-    if (active) store_halves(d_rows + t * gradients.stride, lane.gap, pack_of<T>(d), kWhole);
+    if (active) store_halves(to, lane.gap, pack_of<T>(d), kWhole);
+    to += to_step;
   }
   sums.add_up();
   if (lane.live && threadIdx.x % kWarp < kLanes)
-    sums.write(records + ((b * gridDim.x + blockIdx.x) * slots + slot) * record_size(size), size,
+    sums.write(records + ((b * gridDim.y + blockIdx.y) * slots + slot) * record_size(size), size,
                lane.first, lane.gap);
 }
 
@@ -220,6 +242,7 @@ __global__ void __launch_bounds__(kWarp* kReducers)
   }
   float sum = 0;
   if (to)
+#pragma unroll 8
     for (int64_t i = threadIdx.y; i < blocks * heads; i += kReducers)
       sum += records[((i / heads) * slots + blockIdx.y + i % heads) * record_size(size) + at];
   __shared__ float shared[kReducers][kWarp];
@@ -233,6 +256,14 @@ __global__ void __launch_bounds__(kWarp* kReducers)
 template <class T>
 int64_t record_blocks(const PrologueParams<T>& p) {
   return p.batch * ceil_div(p.rows, prologue_rows(p));
+}
+
+template <class T>
+bool has_sums(const PrologueGradients<T>& gradients) {
+  const auto any = [](const PrologueOperandGradient& g) {
+    return g.w || g.g || g.c || g.s || g.gain;
+  };
+  return gradients.bias || any(gradients.q) || any(gradients.k) || any(gradients.v);
 }
 
 template <class T>
@@ -252,11 +283,13 @@ template <class T>
 void prologue_backward(const PrologueParams<T>& params, const PrologueGradients<T>& gradients,
                        void* workspace, Stream stream) {
   validate(params);
-  bool whole = aligned(params.x, params.stride) && aligned(gradients.x, gradients.stride);
-  if (params.q.heads) whole = whole && aligned(gradients.d_q);
-  if (params.k.heads) whole = whole && aligned(gradients.d_k);
-  if (params.v.heads) whole = whole && aligned(gradients.d_v);
-  whole = whole && aligned(params.cos, 0) && aligned(params.sin, 0);
+  bool whole = aligned(params.cos, 0) && aligned(params.sin, 0);
+  const auto take = [&](int64_t heads, const auto& x, const auto& d_out, const auto& d_in) {
+    if (heads) whole = whole && aligned(x) && aligned(d_out) && aligned(d_in);
+  };
+  take(params.q.heads, params.x_q, gradients.d_q, gradients.x_q);
+  take(params.k.heads, params.x_k, gradients.d_k, gradients.x_k);
+  take(params.v.heads, params.x_v, gradients.d_v, gradients.x_v);
   const int64_t size = prologue_size(params);
   auto* records = static_cast<float*>(workspace);
   const auto launch = [&]<int kLanes, bool kWhole, bool kFull>() {
@@ -271,6 +304,7 @@ void prologue_backward(const PrologueParams<T>& params, const PrologueGradients<
       else
         launch.template operator()<kLanes, kWhole, false>();
     });
+  if (!has_sums(gradients)) return check_launch("prologue_backward");
   const dim3 grid(static_cast<unsigned>(ceil_div(record_size(size), kWarp)),
                   static_cast<unsigned>(prologue_slots(params)));
   reduce_kernel<<<grid, dim3(kWarp, kReducers), 0, stream>>>(params, gradients, size, records,

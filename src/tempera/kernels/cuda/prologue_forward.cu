@@ -8,19 +8,19 @@ template <class T, int kLanes, bool kWhole>
 __global__ void __launch_bounds__(kPrologueWarps* kWarp, sizeof(T) == 2 ? 8 : 6)
     forward_kernel(const __grid_constant__ PrologueParams<T> p,
                    const __grid_constant__ PrologueOutputs<T> outputs, int rows) {
-  const int64_t slot = int64_t{blockIdx.y} * kPrologueWarps + threadIdx.x / kWarp;
+  const int64_t slot = int64_t{blockIdx.x} * kPrologueWarps + threadIdx.x / kWarp;
   if (slot >= p.q.heads + p.k.heads + p.v.heads) return;
   const int64_t b = blockIdx.z;
   __shared__ alignas(16) float shared[kPrologueShared<kLanes>];
   const PrologueLane<T, kLanes, kWhole> lane(p, slot, b, shared);
   const Rows<T>& out = choose(lane.place.which, outputs.q, outputs.k, outputs.v);
-  const T* const from = p.x + b * p.rows * p.stride + lane.place.column + lane.first;
-  const int begin = static_cast<int>(blockIdx.x) * rows;
+  const Rows<const T>& in = choose(lane.place.which, p.x_q, p.x_k, p.x_v);
+  const int begin = static_cast<int>(blockIdx.y) * rows;
   const int end = min(static_cast<int>(p.rows), begin + rows);
   constexpr int kStep = kWarp / kLanes;
   int t = begin + static_cast<int>(threadIdx.x) % kWarp / kLanes;
-  const T* ahead = from + t * p.stride;
-  const int64_t ahead_step = kStep * p.stride;
+  const T* ahead = row_at(in, b, lane.place.head, t) + lane.first;
+  const int64_t ahead_step = kStep * in.row;
   const auto fetch = [&](int at) {
     Pack<T> pack{};
     if (lane.live && at < end) pack = load_halves(ahead, lane.gap, kWhole);
@@ -68,11 +68,10 @@ void prologue_forward(const PrologueParams<T>& params, const PrologueOutputs<T>&
                       Stream stream) {
   validate(params);
   if (params.batch * params.rows == 0) return;
-  bool whole = aligned(params.x, params.stride);
-  if (params.q.heads) whole = whole && aligned(outputs.q);
-  if (params.k.heads) whole = whole && aligned(outputs.k);
-  if (params.v.heads) whole = whole && aligned(outputs.v);
-  whole = whole && aligned(params.cos, 0) && aligned(params.sin, 0);
+  bool whole = aligned(params.cos, 0) && aligned(params.sin, 0);
+  if (params.q.heads) whole = whole && aligned(params.x_q) && aligned(outputs.q);
+  if (params.k.heads) whole = whole && aligned(params.x_k) && aligned(outputs.k);
+  if (params.v.heads) whole = whole && aligned(params.x_v) && aligned(outputs.v);
   with_lanes(prologue_size(params), whole, [&]<int kLanes, bool kWhole>() {
     forward_kernel<T, kLanes, kWhole><<<prologue_grid(params), kPrologueWarps * kWarp, 0, stream>>>(
         params, outputs, prologue_rows(params));

@@ -53,8 +53,10 @@ class Run {
     g.d_q = as_input(rows(d_out_, "q", c_.q));
     g.d_k = as_input(rows(d_out_, "k", c_.k));
     g.d_v = as_input(rows(d_out_, "v", c_.v));
-    g.x = mirror_(d_x_.data() + c_.offset);
-    g.stride = stride_;
+    T* const d_x = mirror_(d_x_.data() + c_.offset);
+    g.x_q = part(d_x, 0);
+    g.x_k = part(d_x, 1);
+    g.x_v = part(d_x, 2);
     g.bias = number(gradients_, "bias");
     g.q = operand_gradient("q", c_.q);
     g.k = operand_gradient("k", c_.k);
@@ -69,8 +71,10 @@ class Run {
     PrologueParams<T> p;
     p.batch = c_.batch;
     p.rows = c_.rows;
-    p.x = mirror_(x_.data() + c_.offset);
-    p.stride = stride_;
+    const T* const x = mirror_(x_.data() + c_.offset);
+    p.x_q = part(x, 0);
+    p.x_k = part(x, 1);
+    p.x_v = part(x, 2);
     p.bias = number(floats_, "bias");
     p.q = operand("q", c_.q);
     p.k = operand("k", c_.k);
@@ -95,6 +99,13 @@ class Run {
 
  private:
   static size_t u(int64_t i) { return static_cast<size_t>(i); }
+  template <class X>
+  Rows<X> part(X* x, int which) const {
+    int64_t column = 0;
+    for (int before = 0; before < which; ++before)
+      column += operand_of(c_, before).heads * operand_of(c_, before).size;
+    return projection_heads(x, c_.rows, stride_, column, operand_of(c_, which).size);
+  }
   size_t memory_size() const { return u(c_.offset + c_.batch * c_.rows * stride_); }
   size_t position(size_t i) const {
     const size_t columns = u(columns_of(c_));
@@ -224,11 +235,9 @@ TEST(PrologueChecks, BadCallsThrow) {
   p.q.size = 12;
   EXPECT_THROW(validate(p), Error);
   p.q.size = 16;
-  p.stride = 8;
   EXPECT_THROW(validate(p), Error);
-  p.stride = 16;
   const float number = 1;
-  p.x = &number;
+  p.x_q = {&number, 16, 16, 16};
   validate(p);
   p.q.scale.s = &number;
   EXPECT_THROW(validate(p), Error);
