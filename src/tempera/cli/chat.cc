@@ -17,6 +17,7 @@ struct ChatSettings {
   std::string model;
   std::optional<std::string> system, prompt;
   generate::TextOptions text;
+  config::Device device = config::Device::kAuto;
   config::Dtype dtype = config::Dtype::kFloat32;
   int64_t threads = 0;
   bool json = false;
@@ -28,6 +29,7 @@ struct ChatSettings {
     options.option("system", system, "what the model is told first");
     options.option("prompt", prompt, "one question; none: lines of the standard input, in turn");
     text.declare(options);
+    config::device_option(options, device);
     config::dtype_option(options, dtype);
     config::threads_option(options, threads);
     config::json_option(options, json);
@@ -37,7 +39,7 @@ struct ChatSettings {
 class Chat {
  public:
   Chat(const ChatSettings& settings, const models::LoadedModel& loaded)
-      : opened_(open_model(loaded)),
+      : opened_(open_model(loaded, settings.device)),
         template_(models::chat_template_of(loaded)),
         options_(settings.text),
         streams_(!settings.json) {

@@ -30,6 +30,7 @@ struct EmbedSettings {
   int64_t length = 0;
   int64_t batch = 32;
   nn::TemperatureConfig temperature;
+  config::Device device = config::Device::kAuto;
   config::Dtype dtype = config::Dtype::kFloat32;
   int64_t threads = 0;
   bool lines = false;
@@ -47,6 +48,7 @@ struct EmbedSettings {
                    "tokens of a text, more are cut off; 0: as the model's files say");
     options.option("batch", batch, config::range(1, 65536), "texts of a pass");
     temperature.declare(options, Origin::kLoaded);
+    config::device_option(options, device);
     config::dtype_option(options, dtype);
     config::threads_option(options, threads);
     options.option("lines", lines, "the result as JSON, one line a text");
@@ -120,7 +122,7 @@ void run(const EmbedSettings& settings) {
   auto load = load_options(settings.temperature);
   load.dtype = load_options(settings.dtype).dtype;
   const auto loaded = models::load_model(settings.model, load);
-  const OpenModel opened = open_model(loaded);
+  const OpenModel opened = open_model(loaded, settings.device);
   const auto options = options_of(settings, loaded);
   const auto texts = read_texts(settings);
   const auto found = models::embed(*opened.model, tokenizer_of(opened), texts, options);

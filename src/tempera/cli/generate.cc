@@ -27,6 +27,7 @@ struct GenerateSettings {
   int64_t samples = 1;
   generate::TextOptions text;
   generate::BeamOptions beam;
+  config::Device device = config::Device::kAuto;
   config::Dtype dtype = config::Dtype::kFloat32;
   int64_t threads = 0;
   bool json = false;
@@ -43,6 +44,7 @@ struct GenerateSettings {
     options.option("samples", samples, config::range(1, 4096), "answers to each prompt");
     text.declare(options);
     beam.declare(options);
+    config::device_option(options, device);
     config::dtype_option(options, dtype);
     config::threads_option(options, threads);
     config::json_option(options, json);
@@ -145,7 +147,7 @@ void translate(const GenerateSettings& settings, const OpenModel& opened) {
 void run(const GenerateSettings& settings) {
   check(settings);
   if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
-  const OpenModel opened = open_model(settings.model, settings.dtype);
+  const OpenModel opened = open_model(settings.model, settings.dtype, settings.device);
   if (opened.model->config().kind == nn::ModelKind::kEncoderDecoder)
     return translate(settings, opened);
   if (settings.beam.beams > 1)

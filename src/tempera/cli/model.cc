@@ -2,6 +2,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/models/tokenizer.h"
+#include "tempera/train/trainer.h"
 
 namespace tempera::cli {
 
@@ -15,11 +16,12 @@ models::LoadOptions load_options(const nn::TemperatureConfig& temperature) {
   return options;
 }
 
-OpenModel open_model(const std::string& path, config::Dtype dtype) {
-  return open_model(models::load_model(path, load_options(dtype)));
+OpenModel open_model(const std::string& path, config::Dtype dtype, config::Device device) {
+  return open_model(models::load_model(path, load_options(dtype)), device);
 }
 
-OpenModel open_model(const models::LoadedModel& loaded) {
+OpenModel open_model(const models::LoadedModel& loaded, config::Device device) {
+  loaded.model->to(train::resolve_device(device));
   return {loaded.model, models::tokenizer_of(loaded), models::end_tokens_of(loaded), loaded.path};
 }
 

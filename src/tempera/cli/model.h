@@ -20,8 +20,10 @@ struct OpenModel {
 };
 
 // The one way for verbs to open a model: a folder, ours or of transformers, or a .gguf file.
-OpenModel open_model(const std::string& path, config::Dtype dtype = config::Dtype::kFloat32);
-OpenModel open_model(const models::LoadedModel& loaded);
+OpenModel open_model(const std::string& path, config::Dtype dtype = config::Dtype::kFloat32,
+                     config::Device device = config::Device::kCpu);
+OpenModel open_model(const models::LoadedModel& loaded,
+                     config::Device device = config::Device::kCpu);
 models::LoadOptions load_options(config::Dtype dtype);
 // The same, with the temperature that the user gives the model; softmax: as it is.
 models::LoadOptions load_options(const nn::TemperatureConfig& temperature);

@@ -212,9 +212,11 @@ TextScores score_held_out_text(nn::Model& model, const data::Dataset& dataset, i
   const auto& set = dataset.held_out_sets()[0];
   const int64_t all = rows > 0 ? std::min(rows, set.rows) : set.rows;
   const int64_t step = std::max<int64_t>(1, kTokensPerPass / std::max<int64_t>(set.length, 1));
+  const auto device = model.output_weight().device();
   LossByPosition sums;
   for (int64_t first = 0; first < all; first += step) {
-    const nn::Batch batch = to_model_batch(dataset.held_out(0, first, std::min(step, all - first)));
+    const nn::Batch batch =
+        to_model_batch(dataset.held_out(0, first, std::min(step, all - first)), device);
     sums.add(model.token_losses(batch), batch);
   }
   return sums.scores();

@@ -165,8 +165,18 @@ struct PrologueLane {
   }
 };
 
+// Whether anything but rotations and recipes is there. What is not there has no code in the other
+// kernels, which arithmetic holds back and not memory.
+template <class T>
+bool is_full(const PrologueParams<T>& p) {
+  const auto full = [](const PrologueOperand& operand) {
+    return operand.heads > 0 && (operand.norm || operand.scale.rows.data);
+  };
+  return p.bias || full(p.q) || full(p.k) || full(p.v);
+}
+
 // The numbers of one row of a head.
-template <class T, int kLanes, bool kWhole>
+template <class T, int kLanes, bool kWhole, bool kFull>
 struct PrologueRow {
   float rstd = 1;
   float tanh_term = 0;
@@ -178,13 +188,16 @@ struct PrologueRow {
   // x: eight columns of the projection, bias included. f: their share of <w, gelu(x)>.
   __device__ PrologueRow(const PrologueParams<T>& p, const PrologueLane<T, kLanes, kWhole>& lane,
                          int64_t b, int t, const float (&x)[kPack], float f) {
-    if (lane.counts) log_n = p.log_n ? p.log_n[b * p.rows + t] : logf(static_cast<float>(t + 1));
-    if (lane.finished) finished = lane.finished[t * lane.finished_step];
-    if (lane.norm) {
-      float square = 0;
+    if (lane.counts)
+      log_n = p.log_n ? p.log_n[b * p.rows + t] : quick_log(static_cast<float>(t + 1));
+    if constexpr (kFull) {
+      if (lane.finished) finished = lane.finished[t * lane.finished_step];
+      if (lane.norm) {
+        float square = 0;
 #pragma unroll
-      for (int i = 0; i < kPack; ++i) square = fmaf(x[i], x[i], square);
-      rstd = rsqrtf(fmaf(sum_lanes<kLanes>(square), lane.inverse_size, p.epsilon));
+        for (int i = 0; i < kPack; ++i) square = fmaf(x[i], x[i], square);
+        rstd = rsqrtf(fmaf(sum_lanes<kLanes>(square), lane.inverse_size, p.epsilon));
+      }
     }
     if (lane.w) tanh_term = tanh_of(sum_lanes<kLanes>(f));
     if (lane.recipe) sum = fmaf(lane.g, log_n, lane.c + tanh_term);
@@ -195,15 +208,22 @@ struct PrologueRow {
 template <int kLanes>
 constexpr int kPrologueShared = kPrologueWarps * 3 * kLanes * kPack;  // floats
 
-// Calls kernel.template operator()<kLanes, kWhole>() with the lanes that a row of so many columns
-// takes. Vectors that are not aligned are rare, and need no fast variant.
-template <class Kernel>
+// Calls kernel.template operator()<kLanes, kWhole, kFull>() with the lanes that a row takes.
+// Vectors that are not aligned are rare, and need no fast variant.
+template <bool kFull, class Kernel>
 void with_lanes(int64_t size, bool whole, Kernel kernel) {
-  if (!whole) return kernel.template operator()<32, false>();
-  if (size <= 32) return kernel.template operator()<4, true>();
-  if (size <= 64) return kernel.template operator()<8, true>();
-  if (size <= 128) return kernel.template operator()<16, true>();
-  return kernel.template operator()<32, true>();
+  if (!whole) return kernel.template operator()<32, false, kFull>();
+  if (size <= 32) return kernel.template operator()<4, true, kFull>();
+  if (size <= 64) return kernel.template operator()<8, true, kFull>();
+  if (size <= 128) return kernel.template operator()<16, true, kFull>();
+  return kernel.template operator()<32, true, kFull>();
+}
+template <class T, class Kernel>
+void with_variant(const PrologueParams<T>& p, bool whole, Kernel kernel) {
+  if (is_full(p))
+    with_lanes<true>(prologue_size(p), whole, kernel);
+  else
+    with_lanes<false>(prologue_size(p), whole, kernel);
 }
 
 }  // namespace tempera::kernels::cuda

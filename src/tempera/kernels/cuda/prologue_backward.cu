@@ -7,7 +7,6 @@ namespace {
 // The sums of one block and head: w, bias and gain (size each), then g, c, s.
 __host__ __device__ constexpr int64_t record_size(int64_t size) { return 3 * size + 4; }
 
-// kFull: with norms or a bias, whose sums take registers.
 template <int kLanes, bool kFull>
 struct Sums {
   float w[kPack] = {}, bias[kPack] = {}, gain[kPack] = {};
@@ -66,7 +65,7 @@ __device__ void row_backward(const PrologueParams<T>& p,
       slope[i] *= fmaf(x[i], normal.density, normal.below);
     }
   }
-  const PrologueRow<T, kLanes, kWhole> row(p, lane, b, t, x, f);
+  const PrologueRow<T, kLanes, kWhole, kFull> row(p, lane, b, t, x, f);
   lane.rotate(p, b, t, -1, d);
 
   // d_a = <d * gain, x * rstd>; the norm's own backward needs the same product.
@@ -85,7 +84,8 @@ __device__ void row_backward(const PrologueParams<T>& p,
   const float mean = kFull && lane.norm ? factor * row.rstd * d_a * lane.inverse_size : 0;
 #pragma unroll
   for (int i = 0; i < kPack; ++i) d[i] = fmaf(-mean, x[i], factor * d[i]);
-  if (d_finished && active && lane.first == 0) *d_finished = d_a * lane.s * row.sum;
+  if constexpr (kFull)
+    if (d_finished && active && lane.first == 0) *d_finished = d_a * lane.s * row.sum;
   if (lane.recipe && active) {
     const float d_recipe = d_a * row.finished;
     const float d_sum = d_recipe * lane.s;
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, 4)
                lane.first, lane.gap);
 }
 
-constexpr int kReducers = 16;  // threads that share a sum
+constexpr int kReducers = 32;  // threads that share a sum
 
 // One sum of a record: over the blocks and, for a gain that heads share, over the heads.
 template <class T>
@@ -266,11 +266,6 @@ bool has_sums(const PrologueGradients<T>& gradients) {
   return gradients.bias || any(gradients.q) || any(gradients.k) || any(gradients.v);
 }
 
-template <class T>
-bool is_full(const PrologueParams<T>& p) {
-  return p.bias || p.q.norm || p.k.norm || p.v.norm;
-}
-
 }  // namespace
 
 template <class T>
@@ -292,17 +287,11 @@ void prologue_backward(const PrologueParams<T>& params, const PrologueGradients<
   take(params.v.heads, params.x_v, gradients.d_v, gradients.x_v);
   const int64_t size = prologue_size(params);
   auto* records = static_cast<float*>(workspace);
-  const auto launch = [&]<int kLanes, bool kWhole, bool kFull>() {
-    backward_kernel<T, kLanes, kWhole, kFull>
-        <<<prologue_grid(params), kPrologueWarps * kWarp, 0, stream>>>(
-            params, gradients, size, prologue_rows(params), records);
-  };
   if (params.batch * params.rows > 0)
-    with_lanes(size, whole, [&]<int kLanes, bool kWhole>() {
-      if (is_full(params))
-        launch.template operator()<kLanes, kWhole, true>();
-      else
-        launch.template operator()<kLanes, kWhole, false>();
+    with_variant(params, whole, [&]<int kLanes, bool kWhole, bool kFull>() {
+      backward_kernel<T, kLanes, kWhole, kFull>
+          <<<prologue_grid(params), kPrologueWarps * kWarp, 0, stream>>>(
+              params, gradients, size, prologue_rows(params), records);
     });
   if (!has_sums(gradients)) return check_launch("prologue_backward");
   const dim3 grid(static_cast<unsigned>(ceil_div(record_size(size), kWarp)),

@@ -4,7 +4,7 @@
 namespace tempera::kernels::cuda {
 namespace {
 
-template <class T, int kLanes, bool kWhole>
+template <class T, int kLanes, bool kWhole, bool kFull>
 __global__ void __launch_bounds__(kPrologueWarps* kWarp, sizeof(T) == 2 ? 8 : 6)
     forward_kernel(const __grid_constant__ PrologueParams<T> p,
                    const __grid_constant__ PrologueOutputs<T> outputs, int rows) {
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, sizeof(T) == 2 ? 8 : 6)
     unpack(next, y);
     next = after;
     after = fetch(t + 2 * kStep);
-    lane.add_bias(y);
+    if constexpr (kFull) lane.add_bias(y);
     float f = 0;
     if (lane.w) {
       float w[kPack];
@@ -46,12 +46,13 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, sizeof(T) == 2 ? 8 : 6)
       for (int i = 0; i < kPack; ++i) f = fmaf(w[i] * y[i], normal_at(y[i]).below, f);
     }
     const int safe = min(t, end - 1);
-    const PrologueRow<T, kLanes, kWhole> row(p, lane, b, safe, y, f);
-    if (lane.norm) {
+    const PrologueRow<T, kLanes, kWhole, kFull> row(p, lane, b, safe, y, f);
+    if constexpr (kFull)
+      if (lane.norm) {
 #pragma unroll
-      for (int i = 0; i < kPack; ++i) y[i] *= row.rstd;
-      lane.multiply_gain(y);
-    }
+        for (int i = 0; i < kPack; ++i) y[i] *= row.rstd;
+        lane.multiply_gain(y);
+      }
     lane.rotate(p, b, safe, 1, y);
     if (lane.recipe || lane.finished)
 #pragma unroll
@@ -72,9 +73,10 @@ void prologue_forward(const PrologueParams<T>& params, const PrologueOutputs<T>&
   if (params.q.heads) whole = whole && aligned(params.x_q) && aligned(outputs.q);
   if (params.k.heads) whole = whole && aligned(params.x_k) && aligned(outputs.k);
   if (params.v.heads) whole = whole && aligned(params.x_v) && aligned(outputs.v);
-  with_lanes(prologue_size(params), whole, [&]<int kLanes, bool kWhole>() {
-    forward_kernel<T, kLanes, kWhole><<<prologue_grid(params), kPrologueWarps * kWarp, 0, stream>>>(
-        params, outputs, prologue_rows(params));
+  with_variant(params, whole, [&]<int kLanes, bool kWhole, bool kFull>() {
+    forward_kernel<T, kLanes, kWhole, kFull>
+        <<<prologue_grid(params), kPrologueWarps * kWarp, 0, stream>>>(params, outputs,
+                                                                       prologue_rows(params));
   });
   check_launch("prologue_forward");
 }
