@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from program import LONG, PROGRAM, ROOT
+from program import LONG, PROGRAM, ROOT, few
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
@@ -201,7 +201,7 @@ def test_the_table_goes_to_stdout_and_progress_to_stderr():
 
 @pytest.mark.parametrize(
     "arguments, message",
-    [
+    few(5, [
         ([], "benchmark is missing"),
         (["atention"], "did you mean 'attention'?"),
         (["attention", "--methods", "sssa"], "did you mean 'ssa'?"),
@@ -216,7 +216,7 @@ def test_the_table_goes_to_stdout_and_progress_to_stderr():
         (["generate"], "model is missing"),
         (["generate", "folder", "--peers", "llama.cpp", "--script", __file__, "--python", __file__],
          "'folder' is no .gguf file"),
-    ],
+    ]),
 )
 def test_wrong_usage(arguments, message):
     done = run(*arguments)

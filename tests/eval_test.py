@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from program import DATA, LONG, PROGRAM, ROOT
+from program import DATA, LONG, PROGRAM, ROOT, few
 
 STORIES = DATA / "models/stories260K"
 SMOLLM2 = DATA / "models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -138,7 +138,7 @@ def test_long_tasks(stories, tmp_path, task, lines, cells):
     assert all(cell["cases"] == (4 if task == "needle-queries" else 2) for cell in grid["cells"])
 
 
-@pytest.mark.parametrize("arguments, code, words", [
+@pytest.mark.parametrize("arguments, code, words", few(4, [
     (["--task", "piqa"], 2, "--file"),
     (["--task", "qa"], 2, "--file"),
     (["--task", "piqa", "--file", "{folder}/gone.jsonl"], 1, "gone.jsonl"),
@@ -147,7 +147,7 @@ def test_long_tasks(stories, tmp_path, task, lines, cells):
     (["--task", "passkey", "--depths", "50"], 2, "depths"),
     (["--task", "piqua"], 2, "did you mean 'piqa'?"),
     (["--task", "piqa", "--file", "{folder}/broken.jsonl", "--sizes", "3"], 2, "--sizes"),
-])
+]))
 def test_wrong_calls(byte_model, tmp_path, arguments, code, words):
     write(tmp_path / "broken.jsonl", [PIQA[0], {"goal": "a", "sol1": "b", "label": 0}])
     done = run("eval", byte_model, *(word.format(folder=tmp_path) for word in arguments))

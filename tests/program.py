@@ -12,6 +12,11 @@ DATA = pathlib.Path(os.environ.get("TEMPERA_DATA", pathlib.Path.home() / ".cache
 LONG = os.environ.get("TEMPERA_LONG") == "1"
 
 
+def few(count, cases):
+    """As many of the cases, spread over them; all in the long tests. A start of the program is a quarter of a second."""
+    return cases if LONG else cases[::-(-len(cases) // count)]
+
+
 def tool(layer, name):
     return BUILD / "src" / "tempera" / layer / name
 

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from program import PROGRAM, tool
+from program import PROGRAM, few, tool
 
 SCORER = tool("eval", "translation_tool")
 
@@ -157,14 +157,14 @@ def test_methods_are_compared(files, tmp_path):
     assert "loss" in hidden.stdout
 
 
-@pytest.mark.parametrize("arguments, complaint", [
+@pytest.mark.parametrize("arguments, complaint", few(3, [
     (["--kind", "encoder", "--source", "a.en", "--target", "a.xx"], "kind encoder-decoder"),
     (["--source", "a.en"], "each file of one needs its other"),
     (["--labelled", "labels.tsv", "--text", "text.txt"], "both --text and --labelled given"),
     (["--kind", "encoder", "--task", "copy"], "kind decoder"),
     (["--labelled", "a.en"], "the columns are"),
     (["--source", "a.en", "--target", "text.txt"], "has 120 lines and"),
-])
+]))
 def test_what_does_not_go_together_is_refused(files, tmp_path, arguments, complaint):
     given = [files / word if (files / word).exists() else word for word in arguments]
     done = subprocess.run([PROGRAM, "train", *map(str, given), "--out", tmp_path / "run", *SMALL], capture_output=True, text=True,

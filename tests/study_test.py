@@ -5,7 +5,7 @@ import math
 import subprocess
 
 import pytest
-from program import PROGRAM
+from program import PROGRAM, few
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is not built")
 
@@ -121,7 +121,7 @@ def test_dilution_of_a_model_that_reads_text(tmp_path, model):
         assert measured["first_weight"][length]["mean"] < 2 / int(length)
 
 
-@pytest.mark.parametrize("arguments, words", [
+@pytest.mark.parametrize("arguments, words", few(5, [
     (["denoisy"], "denoise"),
     (["denoise", "--methods", "softmax,sssa"], "ssa"),
     (["denoise", "--methods", "ssa:f=feature"], "frequency"),
@@ -133,7 +133,7 @@ def test_dilution_of_a_model_that_reads_text(tmp_path, model):
     (["dilution", "--text", "some.txt"], "MODEL"),
     (["dilution", "nowhere", "--text", "some.txt"], "nowhere"),
     (["ablation", "--methods", "softmax,softmax"], "twice"),
-])
+]))
 def test_bad_input_is_refused_and_leaves_nothing(tmp_path, arguments, words):
     done = study(*arguments, *([] if arguments[0] == "denoisy" else ["--out", tmp_path / "run"]))
     assert done.returncode in (1, 2) and words in done.stderr, done.stderr

@@ -6,7 +6,7 @@ import resource
 import subprocess
 
 import pytest
-from program import LONG, PROGRAM
+from program import LONG, PROGRAM, few
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
@@ -81,11 +81,11 @@ def test_built_in_tasks(tmp_path, task):
     assert json.loads(result.stdout)["steps"] == 3
 
 
-@pytest.mark.parametrize("options", [
+@pytest.mark.parametrize("options", few(5, [
     ["--optimizer", "muon"], ["--optimizer", "sgd"], ["--schedule", "wsd"], ["--dtype", "bf16"], ["--recompute"],
     ["--micro-batch", "1"], ["--label-smoothing", "0.1"], ["--model.dropout-attention", "0.1"],
     ["--stages", "8:128,16:128:50000", "--steps", "0"], ["--tokens", "100", "--steps", "0"],
-])
+]))
 def test_options_of_training(tmp_path, text, options):
     result = train("--text", text, "--out", tmp_path / "run", *SMALL, *options, "--json")
     assert result.returncode == 0, result.stderr
@@ -143,7 +143,7 @@ def test_bad_data_is_refused_before_training(tmp_path):
         assert not out.exists(), path
 
 
-@pytest.mark.parametrize("options, words", [
+@pytest.mark.parametrize("options, words", few(5, [
     (["--steps", "-1"], "--steps"),
     (["--learning-rate", "0"], "--learning-rate"),
     (["--learning-rate", "nan"], "--learning-rate"),
@@ -156,7 +156,7 @@ def test_bad_data_is_refused_before_training(tmp_path):
     (["--stages", "16"], "LENGTH:TOKENS"),
     (["--lerning-rate", "1"], "did you mean"),
     (["--task", "copy"], "both --text and --task"),
-])
+]))
 def test_bad_options_are_refused(tmp_path, text, options, words):
     out = tmp_path / "run"
     result = train("--text", text, "--out", out, *SMALL, *options)

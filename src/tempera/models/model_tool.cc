@@ -126,10 +126,11 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  int code = EXIT_FAILURE;
   try {
-    return run({argv + 1, argv + argc});
+    code = run({argv + 1, argv + argc});
   } catch (const std::exception& error) {
     std::cerr << error.what() << "\n";
-    return EXIT_FAILURE;
   }
+  std::_Exit(code);  // without torch's destructors, as in cli/main.cc
 }
