@@ -171,15 +171,16 @@ void bench_prologue(Bench& bench, const std::string& type) {
   g.x_v = part(to, 2);
   const double size = static_cast<double>(kTokens * columns) * sizeof(T);
   const DeviceBytes workspace(prologue_backward_workspace(p));
-  const auto both = [&](const std::string& what) {
+  // read: operands whose rows the backward pass needs.
+  const auto both = [&](const std::string& what, double read) {
     bench.time("prologue forward, " + what + ", " + type, 2 * size, [&] {
       prologue_forward(p, {q.heads(kHeads, kSize), k.heads(kHeads, kSize), v.heads(kHeads, kSize)},
                        nullptr);
     });
-    bench.time("prologue backward, " + what + ", " + type, 3 * size,
+    bench.time("prologue backward, " + what + ", " + type, (2 + read / 3) * size,
                [&] { prologue_backward(p, g, workspace.data(), nullptr); });
   };
-  both("softmax");
+  both("softmax", 0);
   float* next = d_numbers.data();
   for (auto [operand, gradient] : {std::pair(&p.q, &g.q), std::pair(&p.v, &g.v)}) {
     operand->scale.w = w.data();
@@ -189,12 +190,12 @@ void bench_prologue(Bench& bench, const std::string& type) {
     gradient->c = next + kWidth + kHeads;
     next += kWidth + 2 * kHeads;
   }
-  both("ssa q and v");
+  both("ssa q and v", 2);
   p.q.norm = p.k.norm = true;
   p.q.gain = p.k.gain = gain.data();
   p.bias = bias.data();
   g.bias = next;
-  both("ssa, norm, bias");
+  both("ssa, norm, bias", 3);
 }
 
 template <class T>
