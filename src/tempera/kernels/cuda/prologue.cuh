@@ -61,11 +61,22 @@ __device__ inline const X& choose(Operand which, const X& q, const X& k, const X
   return which == Operand::kQ ? q : which == Operand::kK ? k : v;
 }
 
-// What a lane keeps of its head, eight columns in two halves: columns that are rotated together
-// stay in one lane. By value, since a load through a reference into the parameters would come back
-// in every row. Vectors of the head are in shared memory, which the warp has for itself: registers
-// are what the kernels are short of.
-template <class T, int kLanes, bool kWhole>
+// What a kernel has code for.
+struct PrologueFull {  // everything
+  static constexpr bool kNorms = true, kTurns = true;
+};
+struct PrologueTurns {  // rotations and recipes
+  static constexpr bool kNorms = false, kTurns = true;
+};
+struct PrologueRecipes {  // recipes
+  static constexpr bool kNorms = false, kTurns = false;
+};
+
+// What a lane keeps of its head: eight columns, in two halves where there are rotations: columns
+// that are rotated together stay in one lane. By value, since a load through a reference into the
+// parameters would come back in every row. Vectors of the head are in shared memory, which the warp
+// has for itself: registers are what the kernels are short of.
+template <class T, int kLanes, bool kWhole, class Kind>
 struct PrologueLane {
   PrologueHead place;
   int first;  // column of the first half
@@ -89,7 +100,7 @@ struct PrologueLane {
     const int chunk = static_cast<int>(threadIdx.x) % kLanes;
     const auto size = static_cast<int>(operand.size);
     const int half = operand.rotate ? static_cast<int>(p.pairs) : size / 2;
-    const bool folded = 4 * chunk < half;
+    const bool folded = Kind::kTurns && 4 * chunk < half;
     first = folded ? 4 * chunk : kPack * chunk;
     gap = folded ? half : kPack / 2;
     live = kPack * chunk < size;
@@ -118,17 +129,29 @@ struct PrologueLane {
     g = scale.g ? scale.g[place.head] : 0;
   }
 
+  // The lane's columns; from: its first one.
+  template <class X>
+  __device__ Pack<X> load(const X* from, bool whole = kWhole) const {
+    return Kind::kTurns ? load_halves(from, gap, whole) : load_pack(from, whole);
+  }
+  __device__ void store(T* to, const Pack<T>& pack) const {
+    if constexpr (Kind::kTurns)
+      store_halves(to, gap, pack, kWhole);
+    else
+      store_pack(to, pack, kWhole);
+  }
+
   __device__ void add_bias(float (&x)[kPack]) const {
     if (!bias) return;
     float add[kPack];
-    unpack(load_halves(bias, gap, true), add);
+    unpack(load(bias, true), add);
 #pragma unroll
     for (int i = 0; i < kPack; ++i) x[i] += add[i];
   }
   __device__ void multiply_gain(float (&x)[kPack]) const {
     if (!gain) return;
     float factor[kPack];
-    unpack(load_halves(gain, gap, true), factor);
+    unpack(load(gain, true), factor);
 #pragma unroll
     for (int i = 0; i < kPack; ++i) x[i] *= factor[i];
   }
@@ -136,7 +159,7 @@ struct PrologueLane {
   // (cos, sin) turns y; direction -1 turns it back.
   __device__ void rotate(const PrologueParams<T>& p, int64_t b, int t, float direction,
                          float (&y)[kPack]) const {
-    if (!rotated) return;
+    if (!Kind::kTurns || !rotated) return;
     const int row = p.table_row ? static_cast<int>(p.table_row[b * p.rows + t]) : t;
     const int at = row * static_cast<int>(p.pairs) + first;
     float cos[4], sin[4];
@@ -165,18 +188,8 @@ struct PrologueLane {
   }
 };
 
-// Whether anything but rotations and recipes is there. What is not there has no code in the other
-// kernels, which arithmetic holds back and not memory.
-template <class T>
-bool is_full(const PrologueParams<T>& p) {
-  const auto full = [](const PrologueOperand& operand) {
-    return operand.heads > 0 && (operand.norm || operand.scale.rows.data);
-  };
-  return p.bias || full(p.q) || full(p.k) || full(p.v);
-}
-
 // The numbers of one row of a head.
-template <class T, int kLanes, bool kWhole, bool kFull>
+template <class T, int kLanes, bool kWhole, class Kind>
 struct PrologueRow {
   float rstd = 1;
   float tanh_term = 0;
@@ -186,11 +199,12 @@ struct PrologueRow {
   float a = 1;
 
   // x: eight columns of the projection, bias included. f: their share of <w, gelu(x)>.
-  __device__ PrologueRow(const PrologueParams<T>& p, const PrologueLane<T, kLanes, kWhole>& lane,
-                         int64_t b, int t, const float (&x)[kPack], float f) {
+  __device__ PrologueRow(const PrologueParams<T>& p,
+                         const PrologueLane<T, kLanes, kWhole, Kind>& lane, int64_t b, int t,
+                         const float (&x)[kPack], float f) {
     if (lane.counts)
       log_n = p.log_n ? p.log_n[b * p.rows + t] : quick_log(static_cast<float>(t + 1));
-    if constexpr (kFull) {
+    if constexpr (Kind::kNorms) {
       if (lane.finished) finished = lane.finished[t * lane.finished_step];
       if (lane.norm) {
         float square = 0;
@@ -208,22 +222,32 @@ struct PrologueRow {
 template <int kLanes>
 constexpr int kPrologueShared = kPrologueWarps * 3 * kLanes * kPack;  // floats
 
-// Calls kernel.template operator()<kLanes, kWhole, kFull>() with the lanes that a row takes.
-// Vectors that are not aligned are rare, and need no fast variant.
-template <bool kFull, class Kernel>
+// Calls kernel.template operator()<kLanes, kWhole, Kind>() with the lanes that a row takes. Vectors
+// that are not aligned are rare, and need no fast variant.
+template <class Kind, class Kernel>
 void with_lanes(int64_t size, bool whole, Kernel kernel) {
-  if (!whole) return kernel.template operator()<32, false, kFull>();
-  if (size <= 32) return kernel.template operator()<4, true, kFull>();
-  if (size <= 64) return kernel.template operator()<8, true, kFull>();
-  if (size <= 128) return kernel.template operator()<16, true, kFull>();
-  return kernel.template operator()<32, true, kFull>();
+  if (!whole) return kernel.template operator()<32, false, Kind>();
+  if (size <= 32) return kernel.template operator()<4, true, Kind>();
+  if (size <= 64) return kernel.template operator()<8, true, Kind>();
+  if (size <= 128) return kernel.template operator()<16, true, Kind>();
+  return kernel.template operator()<32, true, Kind>();
 }
+// Arithmetic holds the kernels back, not memory: what is not there has no code.
 template <class T, class Kernel>
 void with_variant(const PrologueParams<T>& p, bool whole, Kernel kernel) {
-  if (is_full(p))
-    with_lanes<true>(prologue_size(p), whole, kernel);
+  bool norms = p.bias, turns = false;
+  for (const PrologueOperand* operand : {&p.q, &p.k, &p.v}) {
+    if (operand->heads == 0) continue;
+    norms = norms || operand->norm || operand->scale.rows.data;
+    turns = turns || operand->rotate;
+  }
+  const int64_t size = prologue_size(p);
+  if (norms)
+    with_lanes<PrologueFull>(size, whole, kernel);
+  else if (turns)
+    with_lanes<PrologueTurns>(size, whole, kernel);
   else
-    with_lanes<false>(prologue_size(p), whole, kernel);
+    with_lanes<PrologueRecipes>(size, whole, kernel);
 }
 
 }  // namespace tempera::kernels::cuda

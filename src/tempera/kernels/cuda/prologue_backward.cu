@@ -7,7 +7,7 @@ namespace {
 // The sums of one block and head: w, bias and gain (size each), then g, c, s.
 __host__ __device__ constexpr int64_t record_size(int64_t size) { return 3 * size + 4; }
 
-template <int kLanes, bool kFull>
+template <int kLanes, class Kind>
 struct Sums {
   float w[kPack] = {}, bias[kPack] = {}, gain[kPack] = {};
   float g = 0, c = 0, s = 0;
@@ -19,7 +19,7 @@ struct Sums {
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
         w[i] += __shfl_xor_sync(kAllLanes, w[i], step);
-        if constexpr (kFull) {
+        if constexpr (Kind::kNorms) {
           bias[i] += __shfl_xor_sync(kAllLanes, bias[i], step);
           gain[i] += __shfl_xor_sync(kAllLanes, gain[i], step);
         }
@@ -35,7 +35,7 @@ struct Sums {
     for (int i = 0; i < kPack; ++i) {
       const int column = first + (i < kPack / 2 ? i : gap + i - kPack / 2);
       record[column] = w[i];
-      if constexpr (kFull) {
+      if constexpr (Kind::kNorms) {
         record[size + column] = bias[i];
         record[2 * size + column] = gain[i];
       }
@@ -48,15 +48,15 @@ struct Sums {
 };
 
 // d: the gradient of the row's eight outputs; becomes that of the projection.
-template <class T, int kLanes, bool kWhole, bool kFull>
+template <class T, int kLanes, bool kWhole, class Kind>
 __device__ void row_backward(const PrologueParams<T>& p,
-                             const PrologueLane<T, kLanes, kWhole>& lane, float* d_finished,
+                             const PrologueLane<T, kLanes, kWhole, Kind>& lane, float* d_finished,
                              int64_t b, int t, bool active, const float (&x)[kPack],
-                             float (&d)[kPack], Sums<kLanes, kFull>& sums) {
+                             float (&d)[kPack], Sums<kLanes, Kind>& sums) {
   float gelu[kPack], slope[kPack];  // slope: of w * gelu
   float f = 0;
   if (lane.w) {
-    unpack(load_halves(lane.w, lane.gap, true), slope);
+    unpack(lane.load(lane.w, true), slope);
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
       const Normal normal = normal_at(x[i]);
@@ -65,11 +65,11 @@ __device__ void row_backward(const PrologueParams<T>& p,
       slope[i] *= fmaf(x[i], normal.density, normal.below);
     }
   }
-  const PrologueRow<T, kLanes, kWhole, kFull> row(p, lane, b, t, x, f);
+  const PrologueRow<T, kLanes, kWhole, Kind> row(p, lane, b, t, x, f);
   lane.rotate(p, b, t, -1, d);
 
   // d_a = <d * gain, x * rstd>; the norm's own backward needs the same product.
-  if constexpr (kFull)
+  if constexpr (Kind::kNorms)
     if (lane.norm) {
 #pragma unroll
       for (int i = 0; i < kPack; ++i)
@@ -81,10 +81,10 @@ __device__ void row_backward(const PrologueParams<T>& p,
   for (int i = 0; i < kPack; ++i) d_a = fmaf(d[i], x[i], d_a);
   d_a = sum_lanes<kLanes>(d_a) * row.rstd;
   const float factor = row.a * row.rstd;
-  const float mean = kFull && lane.norm ? factor * row.rstd * d_a * lane.inverse_size : 0;
+  const float mean = Kind::kNorms && lane.norm ? factor * row.rstd * d_a * lane.inverse_size : 0;
 #pragma unroll
   for (int i = 0; i < kPack; ++i) d[i] = fmaf(-mean, x[i], factor * d[i]);
-  if constexpr (kFull)
+  if constexpr (Kind::kNorms)
     if (d_finished && active && lane.first == 0) *d_finished = d_a * lane.s * row.sum;
   if (lane.recipe && active) {
     const float d_recipe = d_a * row.finished;
@@ -101,16 +101,17 @@ __device__ void row_backward(const PrologueParams<T>& p,
       }
     }
   }
-  if constexpr (kFull)
+  if constexpr (Kind::kNorms)
 #pragma unroll
     for (int i = 0; i < kPack; ++i) sums.bias[i] += active ? d[i] : 0;
 }
 
 // Rows of a head that is turned and no more, or not even that: the projection is not read.
-template <class T, int kLanes, bool kWhole>
-__device__ void turn_back(const PrologueParams<T>& p, const PrologueLane<T, kLanes, kWhole>& lane,
-                          int64_t b, const T* from, int64_t from_step, T* to, int64_t to_step,
-                          int begin, int end) {
+template <class T, int kLanes, bool kWhole, class Kind>
+__device__ void turn_back(const PrologueParams<T>& p,
+                          const PrologueLane<T, kLanes, kWhole, Kind>& lane, int64_t b,
+                          const T* from, int64_t from_step, T* to, int64_t to_step, int begin,
+                          int end) {
   constexpr int kStep = kWarp / kLanes, kAtOnce = 4;
   const int mine = static_cast<int>(threadIdx.x) % kWarp / kLanes;
   if (!lane.live) return;
@@ -119,8 +120,7 @@ __device__ void turn_back(const PrologueParams<T>& p, const PrologueLane<T, kLan
     Pack<T> packs[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i)
-      if (base + i * kStep < end)
-        packs[i] = load_halves(from + (base + i * kStep) * from_step, lane.gap, kWhole);
+      if (base + i * kStep < end) packs[i] = lane.load(from + (base + i * kStep) * from_step);
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int t = base + i * kStep;
@@ -128,12 +128,12 @@ __device__ void turn_back(const PrologueParams<T>& p, const PrologueLane<T, kLan
       float d[kPack];
       unpack(packs[i], d);
       lane.rotate(p, b, t, -1, d);
-      store_halves(to + t * to_step, lane.gap, pack_of<T>(d), kWhole);
+      lane.store(to + t * to_step, pack_of<T>(d));
     }
   }
 }
 
-template <class T, int kLanes, bool kWhole, bool kFull>
+template <class T, int kLanes, bool kWhole, class Kind>
 __global__ void __launch_bounds__(kPrologueWarps* kWarp, 4)
     backward_kernel(const __grid_constant__ PrologueParams<T> p,
                     const __grid_constant__ PrologueGradients<T> gradients, int64_t size, int rows,
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, 4)
   if (slot >= slots) return;
   const int64_t b = blockIdx.z;
   __shared__ alignas(16) float shared[kPrologueShared<kLanes>];
-  const PrologueLane<T, kLanes, kWhole> lane(p, slot, b, shared);
+  const PrologueLane<T, kLanes, kWhole, Kind> lane(p, slot, b, shared);
   const Rows<const T>& d_out =
       choose(lane.place.which, gradients.d_q, gradients.d_k, gradients.d_v);
   const Rows<float>& d_scale =
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, 4)
     return turn_back(p, lane, b, d_out_rows, d_out.row, d_rows, d_in.row, begin, end);
   constexpr int kStep = kWarp / kLanes;
   int t = begin + static_cast<int>(threadIdx.x) % kWarp / kLanes;
-  Sums<kLanes, kFull> sums;
+  Sums<kLanes, Kind> sums;
   struct Next {
     Pack<T> x, d;
   };
@@ -170,8 +170,8 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, 4)
   const auto fetch = [&](int at) {
     Next next{};
     if (lane.live && at < end) {
-      next.x = load_halves(x_ahead, lane.gap, kWhole);
-      next.d = load_halves(d_ahead, lane.gap, kWhole);
+      next.x = lane.load(x_ahead);
+      next.d = lane.load(d_ahead);
     }
     x_ahead += x_step;
     d_ahead += d_step;
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, 4)
   const int64_t to_step = kStep * d_in.row;
   // While a row is computed, the next one is on its way, and where there are registers the one
   // behind it.
-  constexpr bool kTwo = !kFull && sizeof(T) == 2;
+  constexpr bool kTwo = !Kind::kNorms && sizeof(T) == 2;
   Next next = fetch(t), after{};
   if constexpr (kTwo) after = fetch(t + kStep);
 #pragma unroll 1
@@ -196,11 +196,11 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, 4)
     } else {
       next = fetch(t + kStep);
     }
-    if constexpr (kFull) lane.add_bias(x);
-    row_backward<T, kLanes, kWhole, kFull>(p, lane,
-                                           d_finished ? d_finished + t * d_finished_step : nullptr,
-                                           b, min(t, end - 1), active, x, d, sums);
-    if (active) store_halves(to, lane.gap, pack_of<T>(d), kWhole);
+    if constexpr (Kind::kNorms) lane.add_bias(x);
+    row_backward<T, kLanes, kWhole, Kind>(p, lane,
+                                          d_finished ? d_finished + t * d_finished_step : nullptr,
+                                          b, min(t, end - 1), active, x, d, sums);
+    if (active) lane.store(to, pack_of<T>(d));
     to += to_step;
   }
   sums.add_up();
@@ -288,8 +288,8 @@ void prologue_backward(const PrologueParams<T>& params, const PrologueGradients<
   const int64_t size = prologue_size(params);
   auto* records = static_cast<float*>(workspace);
   if (params.batch * params.rows > 0)
-    with_variant(params, whole, [&]<int kLanes, bool kWhole, bool kFull>() {
-      backward_kernel<T, kLanes, kWhole, kFull>
+    with_variant(params, whole, [&]<int kLanes, bool kWhole, class Kind>() {
+      backward_kernel<T, kLanes, kWhole, Kind>
           <<<prologue_grid(params), kPrologueWarps * kWarp, 0, stream>>>(
               params, gradients, size, prologue_rows(params), records);
     });

@@ -4,7 +4,7 @@
 namespace tempera::kernels::cuda {
 namespace {
 
-template <class T, int kLanes, bool kWhole, bool kFull>
+template <class T, int kLanes, bool kWhole, class Kind>
 __global__ void __launch_bounds__(kPrologueWarps* kWarp, sizeof(T) == 2 ? 8 : 6)
     forward_kernel(const __grid_constant__ PrologueParams<T> p,
                    const __grid_constant__ PrologueOutputs<T> outputs, int rows) {
@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, sizeof(T) == 2 ? 8 : 6)
   if (slot >= p.q.heads + p.k.heads + p.v.heads) return;
   const int64_t b = blockIdx.z;
   __shared__ alignas(16) float shared[kPrologueShared<kLanes>];
-  const PrologueLane<T, kLanes, kWhole> lane(p, slot, b, shared);
+  const PrologueLane<T, kLanes, kWhole, Kind> lane(p, slot, b, shared);
   const Rows<T>& out = choose(lane.place.which, outputs.q, outputs.k, outputs.v);
   const Rows<const T>& in = choose(lane.place.which, p.x_q, p.x_k, p.x_v);
   const int begin = static_cast<int>(blockIdx.y) * rows;
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, sizeof(T) == 2 ? 8 : 6)
   const int64_t ahead_step = kStep * in.row;
   const auto fetch = [&](int at) {
     Pack<T> pack{};
-    if (lane.live && at < end) pack = load_halves(ahead, lane.gap, kWhole);
+    if (lane.live && at < end) pack = lane.load(ahead);
     ahead += ahead_step;
     return pack;
   };
@@ -37,17 +37,17 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, sizeof(T) == 2 ? 8 : 6)
     unpack(next, y);
     next = after;
     after = fetch(t + 2 * kStep);
-    if constexpr (kFull) lane.add_bias(y);
+    if constexpr (Kind::kNorms) lane.add_bias(y);
     float f = 0;
     if (lane.w) {
       float w[kPack];
-      unpack(load_halves(lane.w, lane.gap, true), w);
+      unpack(lane.load(lane.w, true), w);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) f = fmaf(w[i] * y[i], normal_at(y[i]).below, f);
     }
     const int safe = min(t, end - 1);
-    const PrologueRow<T, kLanes, kWhole, kFull> row(p, lane, b, safe, y, f);
-    if constexpr (kFull)
+    const PrologueRow<T, kLanes, kWhole, Kind> row(p, lane, b, safe, y, f);
+    if constexpr (Kind::kNorms)
       if (lane.norm) {
 #pragma unroll
         for (int i = 0; i < kPack; ++i) y[i] *= row.rstd;
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, sizeof(T) == 2 ? 8 : 6)
     if (lane.recipe || lane.finished)
 #pragma unroll
       for (int i = 0; i < kPack; ++i) y[i] *= row.a;
-    if (lane.live && t < end) store_halves(to, lane.gap, pack_of<T>(y), kWhole);
+    if (lane.live && t < end) lane.store(to, pack_of<T>(y));
     to += to_step;
   }
 }
@@ -73,8 +73,8 @@ void prologue_forward(const PrologueParams<T>& params, const PrologueOutputs<T>&
   if (params.q.heads) whole = whole && aligned(params.x_q) && aligned(outputs.q);
   if (params.k.heads) whole = whole && aligned(params.x_k) && aligned(outputs.k);
   if (params.v.heads) whole = whole && aligned(params.x_v) && aligned(outputs.v);
-  with_variant(params, whole, [&]<int kLanes, bool kWhole, bool kFull>() {
-    forward_kernel<T, kLanes, kWhole, kFull>
+  with_variant(params, whole, [&]<int kLanes, bool kWhole, class Kind>() {
+    forward_kernel<T, kLanes, kWhole, Kind>
         <<<prologue_grid(params), kPrologueWarps * kWarp, 0, stream>>>(params, outputs,
                                                                        prologue_rows(params));
   });
