@@ -57,13 +57,6 @@ find_package(Threads REQUIRED)
 find_package(GTest REQUIRED)
 
 if(TEMPERA_WITH_TORCH)
-  if(NOT TEMPERA_TORCH)
-    file(GLOB tempera_torch_found ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
-    list(POP_FRONT tempera_torch_found TEMPERA_TORCH)
-  endif()
-  if(NOT EXISTS ${TEMPERA_TORCH}/lib/libtorch_cpu.so)
-    message(FATAL_ERROR "no libtorch under '${TEMPERA_TORCH}': run scripts/setup, or set TEMPERA_TORCH to the folder of the torch package")
-  endif()
   # By path and not through torch's CMake package: with a CUDA wheel that package demands a CUDA toolkit. Such a wheel's
   # libraries also name CUDA libraries that the linker need not find.
   add_library(tempera_libtorch INTERFACE)
