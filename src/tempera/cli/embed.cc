@@ -15,6 +15,7 @@
 #include "tempera/base/files.h"
 #include "tempera/cli/model.h"
 #include "tempera/cli/verb.h"
+#include "tempera/data/text.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::cli {
@@ -60,14 +61,8 @@ std::vector<std::string> read_texts(const EmbedSettings& settings) {
   const std::string all = settings.text ? read_file(*settings.text, kLargestText)
                                         : std::string(std::istreambuf_iterator<char>(std::cin),
                                                       std::istreambuf_iterator<char>());
-  std::vector<std::string> texts;
-  for (size_t begin = 0; begin < all.size();) {
-    const size_t end = std::min(all.find('\n', begin), all.size());
-    std::string line = all.substr(begin, end - begin);
-    if (line.ends_with('\r')) line.pop_back();
-    if (!line.empty()) texts.push_back(std::move(line));
-    begin = end + 1;
-  }
+  auto texts = data::lines_of(all);
+  std::erase(texts, "");
   const std::string from = settings.text.value_or("standard input");
   TEMPERA_CHECK(!texts.empty(), from, " has no text; one a line is expected");
   return texts;

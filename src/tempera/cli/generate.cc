@@ -60,12 +60,8 @@ void check(const GenerateSettings& settings) {
 std::vector<std::string> read_prompts(const GenerateSettings& settings) {
   std::vector<std::string> prompts;
   if (settings.prompts) {
-    const std::string text = read_file(*settings.prompts, kLargestPrompt);
-    for (size_t begin = 0; begin < text.size();) {
-      const size_t end = std::min(text.find('\n', begin), text.size());
-      if (end > begin) prompts.push_back(text.substr(begin, end - begin));
-      begin = end + 1;
-    }
+    prompts = data::lines_of(read_file(*settings.prompts, kLargestPrompt));
+    std::erase(prompts, "");
     if (prompts.empty())
       throw UsageError(concat("--prompts: ", *settings.prompts, " has no line with a prompt"));
   } else if (settings.file) {

@@ -215,8 +215,12 @@ void for_each_document(const fs::path& path, FunctionRef<void(std::string_view)>
 std::vector<std::string> read_lines(const fs::path& path) {
   check_readable_file(path);
   const MappedFile file(path);
-  std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.size());
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.size());
   check_text(text, path.string());
+  return lines_of(text);
+}
+
+std::vector<std::string> lines_of(std::string_view text) {
   std::vector<std::string> lines;
   while (!text.empty()) lines.emplace_back(take_line(text));
   return lines;

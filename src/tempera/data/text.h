@@ -29,6 +29,7 @@ void for_each_document(std::string_view bytes, bool jsonl, const std::string& or
 
 // The lines of a text file, empty ones too, without their ends. Throws as for_each_document does.
 std::vector<std::string> read_lines(const std::filesystem::path& path);
+std::vector<std::string> lines_of(std::string_view text);
 
 struct TextProgress {
   int64_t bytes = 0;            // of text, since the file's begin
