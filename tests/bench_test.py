@@ -62,6 +62,18 @@ def test_attention_without_plain_and_with_grouped_heads_in_bf16():
     assert all((row["kv_heads"], row["dtype"]) == (1, "bf16") for row in rows)
 
 
+@pytest.mark.skipif(not LONG, reason="starts Python with torch; set TEMPERA_LONG=1")
+def test_attention_beside_pytorch():
+    script = ROOT / "bench" / "peers" / "torch_attention.py"
+    done = subprocess.run([sys.executable, script, "--device", "cpu", "--batch", "1", "--heads", "2", "--length", "64", "--ways", "eager",
+                           "--seconds", "0", "--program", PROGRAM, "--json"], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)["rows"]}
+    assert list(rows) == ["tempera, softmax", "tempera, ssa", "PyTorch, softmax", "PyTorch eager, ssa"]
+    ours, theirs = rows["tempera, ssa"], rows["PyTorch eager, ssa"]
+    assert ours["step_ratio"] == 1 and theirs["step_ratio"] == pytest.approx(theirs["step_ms"] / ours["step_ms"])
+
+
 def test_memory_grows_linearly():
     lengths = ["--length", "512,1024,2048"]
     rows = result("attention", "--memory", *lengths, "--heads", "2", "--methods", "softmax")["rows"]

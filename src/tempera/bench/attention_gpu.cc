@@ -43,17 +43,7 @@ class GpuContender {
     const auto rows = sequence_rows({.documents = {}, .start = {}, .end = {}, .causal = true},
                                     shape.batch, shape.length, torch::kCUDA);
     n_ = rows.n;
-    method_ = make_method(method_specs(method, {}, Origin::kScratch),
-                          {.layers = 1,
-                           .layer = 0,
-                           .d_model = shape.heads * shape.size,
-                           .q_heads = shape.heads,
-                           .kv_heads = shape.kv_heads,
-                           .qk_size = shape.size,
-                           .v_size = shape.size,
-                           .vocabulary = 0,
-                           .trained_length = std::max<int64_t>(shape.length / 2, 2),
-                           .kind = AttentionKind::kCausal});
+    method_ = make_method(method_specs(method, {}, Origin::kScratch), shape.layer_shape());
     method_->to(torch::kCUDA);
     for (auto& parameter : method_->parameters()) leaves_.push_back(parameter);
     if (from == Start::kProjection) {

@@ -12,19 +12,6 @@
 namespace tempera::bench {
 namespace {
 
-LayerShape layer_shape(const AttentionShape& shape) {
-  return {.layers = 1,
-          .layer = 0,
-          .d_model = shape.heads * shape.size,
-          .q_heads = shape.heads,
-          .kv_heads = shape.kv_heads,
-          .qk_size = shape.size,
-          .v_size = shape.size,
-          .vocabulary = 0,
-          .trained_length = std::max<int64_t>(shape.length / 2, 2),
-          .kind = AttentionKind::kCausal};
-}
-
 // q, k, v and x, in front of the parameters among the leaves.
 constexpr size_t kInputs = 4;
 
@@ -36,6 +23,19 @@ torch::Tensor scaled(const torch::Tensor& rows, const RowScale& scale, const tor
 }
 
 }  // namespace
+
+LayerShape AttentionShape::layer_shape() const {
+  return {.layers = 1,
+          .layer = 0,
+          .d_model = heads * size,
+          .q_heads = heads,
+          .kv_heads = kv_heads,
+          .qk_size = size,
+          .v_size = size,
+          .vocabulary = 0,
+          .trained_length = std::max<int64_t>(length / 2, 2),
+          .kind = AttentionKind::kCausal};
+}
 
 double AttentionShape::forward_flops() const {
   const auto rows = static_cast<double>(length);
@@ -96,7 +96,7 @@ AttentionPair::AttentionPair(const AttentionShape& shape, const LayerInputs& inp
     : shape_(shape),
       name_(method),
       inputs_(inputs),
-      implementation_(make_method(method_specs(method, {}, Origin::kScratch), layer_shape(shape))),
+      implementation_(make_method(method_specs(method, {}, Origin::kScratch), shape.layer_shape())),
       leaves_{inputs.q, inputs.k, inputs.v, inputs.queries.x},
       d_out_(torch::randn_like(inputs.q)) {
   const torch::NoGradGuard no_grad;

@@ -23,8 +23,9 @@ struct AttentionShape {
   // Of the products that causality leaves; a backward pass has 2.5 times the forward one's.
   double forward_flops() const;
   double step_flops() const { return 3.5 * forward_flops(); }
-  void check() const;        // throws UsageError where the kernels do not have it
-  std::string text() const;  // "B 1, H 8, T 1024, D 64, fp32"
+  LayerShape layer_shape() const;  // of a model with one such layer
+  void check() const;              // throws UsageError where the kernels do not have it
+  std::string text() const;        // "B 1, H 8, T 1024, D 64, fp32"
 };
 
 const char* type_name(torch::ScalarType type);  // fp32, bf16

@@ -124,6 +124,9 @@ class TrainBenchmark final : public Benchmark {
   void check_peers() const;
   Report profile(Training& training) const;
   Report profile_gpu(Training& training) const;
+  nn::ModelConfig model_config() const;
+  std::string description(int64_t parameters, const std::string& machine) const;
+  Report report(const std::vector<Spread>& times, int64_t parameters) const;
   Place place() const { return {train::resolve_device(device_), dtype_, !eager_}; }
   // Of the matrix products and attention in a step.
   double flops(int64_t parameters) const;
@@ -201,6 +204,8 @@ void TrainBenchmark::check_peers() const {
                  "' is not there; run in the folder of the sources after `make setup`, "
                  "or give --python and --script"));
 }
+
+std::string peer_name(const std::string& mode) { return "torch " + mode; }
 
 // The same weights, data and optimizer must give the same losses before anything is timed.
 double checked(Training& training, std::vector<std::unique_ptr<Peer>>& peers, double tolerance) {
@@ -297,10 +302,7 @@ double TrainBenchmark::flops(int64_t parameters) const {
   return (6 * static_cast<double>(parameters) + attention) * tokens();
 }
 
-Report TrainBenchmark::run() const {
-  check_peers();
-  if (threads_ > 0) at::set_num_threads(static_cast<int>(threads_));
-  torch::manual_seed(static_cast<uint64_t>(seed_));
+nn::ModelConfig TrainBenchmark::model_config() const {
   auto config = model_;
   config.context = length_;
   if (gpt2_) {
@@ -310,11 +312,58 @@ Report TrainBenchmark::run() const {
     config.attention_bias = nn::AttentionBias::kAll;
     config.mlp_bias = true;
   }
+  return config;
+}
+
+std::string TrainBenchmark::description(int64_t parameters, const std::string& machine) const {
+  return concat(
+      "A training step (forward, backward, clipping, AdamW) of a decoder: ", model_.layers,
+      " layers, ", model_.width, " wide, ", model_.heads, " heads,\n", gpt2_ ? "GELU " : "SwiGLU ",
+      model_.size_of_mlp(), ", vocabulary ", model_.vocabulary, ", ", batch_, " x ", length_,
+      " tokens, ", dtype_ == config::Dtype::kBfloat16 ? "bf16, " : "fp32, ",
+      model_.temperature.method, ", ", parameters, " parameters, ", machine, ".\n");
+}
+
+// The first of the times is ours.
+Report TrainBenchmark::report(const std::vector<Spread>& times, int64_t parameters) const {
   const bool on_gpu = place().device.is_cuda();
-  Training training(config, batch_, length_, seed_, place());
+  const GpuCeilings ceilings = on_gpu ? measure_gpu_ceilings() : GpuCeilings{};
+  Report report{{{"rows", ordered_json::array()},
+                 {"machine", on_gpu ? gpu_description(ceilings) : machine_description()}},
+                {}};
+  Table table({"", "step ms", "quartiles", "tokens/s", "TFLOP/s", "ours is faster by"});
+  const int digits = on_gpu ? 2 : 0;
+  for (size_t i = 0; i < times.size(); ++i) {
+    const std::string name = i == 0 ? "tempera" : peer_name(peers_[i - 1]);
+    const double ratio = times[i].median / times[0].median;
+    const double rate = flops(parameters) / times[i].median;
+    report.document["rows"].push_back({{"name", name},
+                                       {"step_ms", 1e3 * times[i].median},
+                                       {"lower_ms", 1e3 * times[i].lower},
+                                       {"upper_ms", 1e3 * times[i].upper},
+                                       {"steps", times[i].runs},
+                                       {"tokens_per_second", tokens() / times[i].median},
+                                       {"flops", rate},
+                                       {"ratio", ratio}});
+    table.add({name, fixed(1e3 * times[i].median, digits),
+               fixed(1e3 * times[i].lower, digits) + "-" + fixed(1e3 * times[i].upper, digits),
+               fixed(tokens() / times[i].median, 0), fixed(rate / 1e12, 2),
+               i == 0 ? "" : fixed(ratio, 2) + "x"});
+  }
+  const std::string machine =
+      on_gpu ? gpu_text(ceilings) : concat(at::get_num_threads(), " threads");
+  report.text = description(parameters, machine) + "\n" + table.text();
+  return report;
+}
+
+Report TrainBenchmark::run() const {
+  check_peers();
+  if (threads_ > 0) at::set_num_threads(static_cast<int>(threads_));
+  torch::manual_seed(static_cast<uint64_t>(seed_));
+  Training training(model_config(), batch_, length_, seed_, place());
   if (profile_) {
     training.step();
-    return on_gpu ? profile_gpu(training) : profile(training);
+    return place().device.is_cuda() ? profile_gpu(training) : profile(training);
   }
   const TempFolder folder;
   const auto file = folder.path() / "start.safetensors";
@@ -322,8 +371,8 @@ Report TrainBenchmark::run() const {
   Progress progress("bench", 0, "steps");
   std::vector<std::unique_ptr<Peer>> peers;
   for (const auto& mode : peers_) {
-    progress.update(0, "starting torch " + mode);
-    peers.push_back(std::make_unique<Peer>("torch " + mode, command(mode, file.string())));
+    progress.update(0, "starting " + peer_name(mode));
+    peers.push_back(std::make_unique<Peer>(peer_name(mode), command(mode, file.string())));
     peers.back()->read();
   }
   const double error = checked(training, peers, loss_tolerance(dtype_));
@@ -337,45 +386,13 @@ Report TrainBenchmark::run() const {
   for (const auto& peer : peers) contenders.emplace_back([&] { peer->ask("step"); });
   const auto times = time_in_turn(contenders, seconds_, kLeastSteps);
   progress.finish();
-
-  const GpuCeilings ceilings = on_gpu ? measure_gpu_ceilings() : GpuCeilings{};
-  Report report{{{"rows", ordered_json::array()},
-                 {"machine", on_gpu ? gpu_description(ceilings) : machine_description()}},
-                {}};
-  Table table({"", "step ms", "quartiles", "tokens/s", "TFLOP/s", "ours is faster by"});
-  const int digits = on_gpu ? 2 : 0;
-  for (size_t i = 0; i < times.size(); ++i) {
-    const std::string name = i == 0 ? "tempera" : peers[i - 1]->name();
-    const double ratio = times[i].median / times[0].median;
-    report.document["rows"].push_back(
-        {{"name", name},
-         {"step_ms", 1e3 * times[i].median},
-         {"lower_ms", 1e3 * times[i].lower},
-         {"upper_ms", 1e3 * times[i].upper},
-         {"steps", times[i].runs},
-         {"tokens_per_second", tokens() / times[i].median},
-         {"flops", flops(training.parameter_count()) / times[i].median},
-         {"ratio", ratio}});
-    table.add({name, fixed(1e3 * times[i].median, digits),
-               fixed(1e3 * times[i].lower, digits) + "-" + fixed(1e3 * times[i].upper, digits),
-               fixed(tokens() / times[i].median, 0),
-               fixed(flops(training.parameter_count()) / times[i].median / 1e12, 2),
-               i == 0 ? "" : fixed(ratio, 2) + "x"});
-  }
-  report.document["parameters"] = training.parameter_count();
-  report.document["loss_error"] = error;
-  report.text = concat(
-      "A training step (forward, backward, clipping, AdamW) of a decoder: ", config.layers,
-      " layers, ", config.width, " wide, ", config.heads, " heads,\n", gpt2_ ? "GELU " : "SwiGLU ",
-      config.size_of_mlp(), ", vocabulary ", config.vocabulary, ", ", batch_, " x ", length_,
-      " tokens, ", dtype_ == config::Dtype::kBfloat16 ? "bf16, " : "fp32, ",
-      config.temperature.method, ", ", training.parameter_count(), " parameters, ",
-      on_gpu ? gpu_text(ceilings) : concat(at::get_num_threads(), " threads"), ".\n",
-      peers.empty() ? ""
-                    : concat("In turn, from the same weights; the losses agree to ",
-                             scientific(error), ".\n"),
-      "\n", table.text());
-  return report;
+  Report result = report(times, training.parameter_count());
+  result.document["parameters"] = training.parameter_count();
+  result.document["loss_error"] = error;
+  if (!peers.empty())
+    result.text +=
+        concat("\nIn turn, from the same weights; the losses agree to ", scientific(error), ".\n");
+  return result;
 }
 
 }  // namespace

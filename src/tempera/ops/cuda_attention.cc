@@ -48,43 +48,29 @@ class CudaDecodeProblem {
       params_.table_stride = table.size(1);
       params_.block_size = args.k.size(2);
     }
-    bind(args, lengths);
+    set_mask(args);
+    const float* log_n = nullptr;
+    if (args.q_recipe.g.defined())
+      log_n = binder_.keep(visible_counts(args, lengths, shape.q_rows).to(at::kFloat).log())
+                  .template const_data_ptr<float>();
+    bind_decode(binder_, args, log_n, params_.attention);
   }
 
   const kernels::DecodeParams<T>& params() const { return params_; }
 
  private:
-  void bind(const DecodeArgs& args, const at::Tensor& lengths) {
+  void set_mask(const DecodeArgs& args) {
     kernels::AttentionParams<T>& attention = params_.attention;
-    const kernels::Shape& shape = attention.shape;
-    const std::array<int64_t, 3> queries = {shape.batch, shape.q_heads, shape.q_rows};
-    const std::array<int64_t, 3> keys = {args.k.size(0), shape.kv_heads, args.k.size(2)};
-    attention.q = binder_.operand(args.q);
-    attention.k = binder_.operand(args.k);
-    attention.v = binder_.operand(args.v);
     attention.mask.causal = args.causal;
     attention.mask.window = args.window.value_or(0);
-    if (args.key_start.defined())
-      attention.mask.key_begin = binder_
-                                     .keep(args.key_start.to(args.q.device(), at::kInt)
-                                               .unsqueeze(1)
-                                               .expand({shape.batch, shape.q_rows})
-                                               .contiguous())
-                                     .template const_data_ptr<int32_t>();
-    attention.scale =
-        static_cast<float>(args.scale.value_or(1 / std::sqrt(static_cast<double>(shape.qk_size))));
-    const float* log_n = nullptr;
-    if (args.q_recipe.g.defined())
-      log_n = binder_.keep(visible_counts(args, lengths, shape.q_rows).to(at::kFloat).log())
-                  .template const_data_ptr<float>();
-    attention.q_scale = {binder_.row_scale("a_q", args.a_q, queries),
-                         binder_.recipe(args.q_recipe, args.q, attention.q, log_n)};
-    attention.k_scale.rows = binder_.row_scale("a_k", args.a_k, keys);
-    attention.v_scale.rows = binder_.row_scale("a_v", args.a_v, keys);
-    attention.bias = binder_.bias(args.bias);
-    attention.cap = static_cast<float>(args.cap);
-    attention.post = binder_.row_scale("post", args.post, queries);
-    attention.sinks = binder_.parameter(args.sinks);
+    if (!args.key_start.defined()) return;
+    attention.mask.key_begin =
+        binder_
+            .keep(args.key_start.to(args.q.device(), at::kInt)
+                      .unsqueeze(1)
+                      .expand({attention.shape.batch, attention.shape.q_rows})
+                      .contiguous())
+            .template const_data_ptr<int32_t>();
   }
 
   Binder<T> binder_;

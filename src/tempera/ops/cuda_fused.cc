@@ -6,33 +6,17 @@
 #include "tempera/ops/cuda.h"
 #include "tempera/ops/cuda_stream.h"
 #include "tempera/ops/problem.h"
+#include "tempera/ops/storage.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::ops::cuda {
 namespace {
 
 using at::Tensor;
-using kernels::BFloat16;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
-using Maybe = std::optional<Tensor>;
 
-template <class Body>
-void each_storage(const Tensor& x, const Body& body) {
-  if (x.scalar_type() == at::kFloat)
-    body(static_cast<float*>(nullptr));
-  else
-    body(static_cast<BFloat16*>(nullptr));
-}
-
-template <class T>
-T* memory(const Tensor& x) {
-  return static_cast<T*>(x.defined() ? x.mutable_data_ptr() : nullptr);
-}
-
-Tensor floats(const Tensor& x) { return x.defined() ? x.to(at::kFloat).contiguous() : x; }
-Maybe given(const Tensor& x) { return x.defined() ? Maybe(x) : std::nullopt; }
 int64_t row_count(const Tensor& x) { return x.numel() / std::max<int64_t>(x.size(-1), 1); }
 
 struct NormPass {
@@ -42,13 +26,13 @@ struct NormPass {
 NormPass norm_pass(const Tensor& x, const Tensor& residual, const Tensor& gain, const Tensor& bias,
                    double epsilon, bool centred) {
   const auto numbers = [&] { return at::empty({row_count(x)}, x.options().dtype(at::kFloat)); };
-  NormPass n{floats(gain),
-             floats(bias),
+  NormPass n{as_float(gain),
+             as_float(bias),
              residual.defined() ? at::empty_like(x) : Tensor(),
              at::empty_like(x),
              centred ? numbers() : Tensor(),
              numbers()};
-  each_storage(x, [&]<class T>(T*) {
+  for_storage(x, [&]<class T>(T*) {
     kernels::cuda::norm_forward(
         kernels::cuda::NormParams<T>{row_count(x), x.size(-1), memory<T>(x), memory<T>(residual),
                                      memory<float>(n.gain), memory<float>(n.bias),
@@ -86,7 +70,7 @@ struct AddNormFunction : Function<AddNormFunction> {
     const Tensor d_bias = bias.defined() ? at::empty_like(bias) : Tensor();
     const Tensor workspace = byte_workspace(
         kernels::cuda::norm_backward_workspace(row_count(h), h.size(-1)), h.device());
-    each_storage(h, [&]<class T>(T*) {
+    for_storage(h, [&]<class T>(T*) {
       kernels::cuda::norm_backward(
           kernels::cuda::NormParams<T>{row_count(h), h.size(-1), memory<T>(h), nullptr,
                                        memory<float>(gain), memory<float>(bias),
@@ -107,7 +91,7 @@ Tensor swiglu_rows(const Tensor& gate_up) {
   at::DimVector sizes(gate_up.sizes());
   sizes.back() /= 2;
   const Tensor y = at::empty(sizes, gate_up.options());
-  each_storage(y, [&]<class T>(T*) {
+  for_storage(y, [&]<class T>(T*) {
     kernels::cuda::activation_forward(
         kernels::cuda::ActivationParams<T>{kernels::cuda::Activation::kSilu, /*gated=*/true,
                                            row_count(y), sizes.back(), memory<T>(gate_up)},
@@ -124,7 +108,7 @@ struct CudaSwigluFunction : Function<CudaSwigluFunction> {
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const Tensor gate_up = ctx->get_saved_variables()[0];
     const Tensor d_y = d[0].contiguous(), result = at::empty_like(gate_up);
-    each_storage(d_y, [&]<class T>(T*) {
+    for_storage(d_y, [&]<class T>(T*) {
       kernels::cuda::activation_backward(
           kernels::cuda::ActivationParams<T>{kernels::cuda::Activation::kSilu, /*gated=*/true,
                                              row_count(d_y), d_y.size(-1), memory<T>(gate_up)},
@@ -148,7 +132,7 @@ struct EmbeddingFunction : Function<EmbeddingFunction> {
     const Tensor result = at::empty({classes, d_y.size(-1)}, d_y.options().dtype(at::kFloat));
     const Tensor workspace =
         byte_workspace(kernels::cuda::embedding_backward_workspace(ids.numel()), d_y.device());
-    each_storage(d_y, [&]<class T>(T*) {
+    for_storage(d_y, [&]<class T>(T*) {
       kernels::cuda::embedding_backward(
           kernels::cuda::EmbeddingGradient<T, float>{ids.numel(), d_y.size(-1), classes,
                                                      memory<int64_t>(ids), memory<T>(d_y),
@@ -188,7 +172,7 @@ struct CudaCrossEntropyFunction : Function<CudaCrossEntropyFunction> {
       const Tensor h = hidden.narrow(0, first, count);
       Tensor logits = buffer.narrow(0, 0, count);
       at::mm_out(logits, h, weight.t());
-      each_storage(hidden, [&]<class T>(T*) {
+      for_storage(hidden, [&]<class T>(T*) {
         kernels::cuda::cross_entropy(
             kernels::cuda::CrossEntropyParams<T>{.rows = count,
                                                  .classes = classes,
@@ -246,7 +230,7 @@ NormedSum add_norm(const Tensor& any, const Tensor& any_residual, const Tensor& 
     return {residual.defined() ? n.h : x, n.y};
   }
   const variable_list out =
-      AddNormFunction::apply(x, given(residual), given(gain), given(bias), epsilon, centred);
+      AddNormFunction::apply(x, maybe(residual), maybe(gain), maybe(bias), epsilon, centred);
   return {residual.defined() ? out[0] : x, out.back()};
 }
 

@@ -6,6 +6,7 @@
 #include "tempera/ops/cuda.h"
 #include "tempera/ops/cuda_stream.h"
 #include "tempera/ops/problem.h"
+#include "tempera/ops/storage.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::ops::cuda {
@@ -96,15 +97,6 @@ class Bound {
 
   Binder<T> binder_;
 };
-
-// Calls run with a null pointer of the storage type.
-template <class Run>
-void for_storage(const Tensor& x, const Run& run) {
-  if (x.scalar_type() == at::kFloat)
-    run(static_cast<float*>(nullptr));
-  else
-    run(static_cast<kernels::BFloat16*>(nullptr));
-}
 
 std::vector<Tensor> forward_pass(const PrologueArgs& args) {
   const Tensor& x = any_rows(args);

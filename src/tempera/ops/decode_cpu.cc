@@ -20,33 +20,13 @@ class DecodeProblem {
       params_.table_stride = cache_.block_table.size(1);
       params_.block_size = args.k.size(2);
     }
-    bind_attention(args);
+    if (args.q_recipe.g.defined()) count_visible();
+    bind_decode(binder_, args, log_n_.data(), params_.attention);
   }
 
   const kernels::DecodeParams<T>& params() const { return params_; }
 
  private:
-  void bind_attention(const DecodeArgs& args) {
-    kernels::AttentionParams<T>& attention = params_.attention;
-    const kernels::Shape& shape = attention.shape;
-    const std::array<int64_t, 3> queries = {shape.batch, shape.q_heads, shape.q_rows};
-    const std::array<int64_t, 3> keys = {args.k.size(0), shape.kv_heads, args.k.size(2)};
-    attention.q = binder_.operand(args.q);
-    attention.k = binder_.operand(args.k);
-    attention.v = binder_.operand(args.v);
-    attention.scale =
-        static_cast<R>(args.scale.value_or(1 / std::sqrt(static_cast<double>(shape.qk_size))));
-    if (args.q_recipe.g.defined()) count_visible();
-    attention.q_scale = {binder_.row_scale("a_q", args.a_q, queries),
-                         binder_.recipe(args.q_recipe, args.q, attention.q, log_n_.data())};
-    attention.k_scale.rows = binder_.row_scale("a_k", args.a_k, keys);
-    attention.v_scale.rows = binder_.row_scale("a_v", args.a_v, keys);
-    attention.bias = binder_.bias(args.bias);
-    attention.cap = static_cast<R>(args.cap);
-    attention.post = binder_.row_scale("post", args.post, queries);
-    attention.sinks = binder_.parameter(args.sinks);
-  }
-
   void count_visible() {
     for (const kernels::KeyRange& keys : visible_keys(cache_, params_.attention.shape))
       log_n_.push_back(

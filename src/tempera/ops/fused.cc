@@ -10,13 +10,13 @@
 #include "tempera/ops/cuda.h"
 #include "tempera/ops/parallel.h"
 #include "tempera/ops/prologue.h"
+#include "tempera/ops/storage.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::ops {
 namespace {
 
 using at::Tensor;
-using kernels::BFloat16;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
@@ -25,35 +25,14 @@ bool is_fused(const Tensor& x) {
   return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
 }
 
-// Calls body with a null pointer of the storage type.
-template <class Body>
-void for_storage(const Tensor& x, const Body& body) {
-  if (x.scalar_type() == at::kFloat) {
-    body(static_cast<float*>(nullptr));
-  } else {
-    body(static_cast<BFloat16*>(nullptr));
-  }
-}
-
-template <class T>
-T* data(const Tensor& x) {
-  return static_cast<T*>(x.defined() ? x.mutable_data_ptr() : nullptr);
-}
-
-// An undefined tensor cannot be the argument of a differentiable function, an absent one can.
-using Maybe = std::optional<Tensor>;
-Maybe maybe(const Tensor& x) { return x.defined() ? Maybe(x) : std::nullopt; }
-
-Tensor as_float(const Tensor& x) { return x.defined() ? x.to(at::kFloat).contiguous() : x; }
-
 template <class T>
 kernels::NormParams<T> norm_params(const Tensor& x, const Tensor& gain, const Tensor& bias,
                                    double epsilon, bool centred) {
   return {x.numel() / std::max<int64_t>(x.size(-1), 1),
           x.size(-1),
-          data<T>(x),
-          data<float>(gain),
-          data<float>(bias),
+          memory<T>(x),
+          memory<float>(gain),
+          memory<float>(bias),
           static_cast<float>(epsilon),
           centred};
 }
@@ -72,8 +51,8 @@ Normed norm_rows(const Tensor& any, const Tensor& gain, const Tensor& bias, doub
            numbers(), at::empty_like(x)};
   AtenParallel parallel;
   for_storage(x, [&]<class T>(T*) {
-    kernels::norm_forward(norm_params<T>(x, n.gain, n.bias, epsilon, centred), data<T>(n.y),
-                          data<float>(n.mean), data<float>(n.rstd), parallel);
+    kernels::norm_forward(norm_params<T>(x, n.gain, n.bias, epsilon, centred), memory<T>(n.y),
+                          memory<float>(n.mean), memory<float>(n.rstd), parallel);
   });
   return n;
 }
@@ -103,9 +82,9 @@ struct NormFunction : Function<NormFunction> {
     for_storage(x, [&]<class T>(T*) {
       kernels::norm_backward(norm_params<T>(x, gain, bias, ctx->saved_data["epsilon"].toDouble(),
                                             ctx->saved_data["centred"].toBool()),
-                             data<float>(saved[3]), data<float>(saved[4]), data<T>(d_y),
-                             data<T>(d_x), data<float>(d_gain), data<float>(d_bias), parallel,
-                             data<float>(workspace));
+                             memory<float>(saved[3]), memory<float>(saved[4]), memory<T>(d_y),
+                             memory<T>(d_x), memory<float>(d_gain), memory<float>(d_bias), parallel,
+                             memory<float>(workspace));
     });
     const auto back = [&](const Tensor& g) {
       return g.defined() ? g.to(ctx->saved_data["gain_type"].toScalarType()) : g;
@@ -121,7 +100,7 @@ Tensor swiglu_rows(const Tensor& gate_up) {
   AtenParallel parallel;
   for_storage(y, [&]<class T>(T*) {
     kernels::swiglu_forward(y.numel() / std::max<int64_t>(sizes.back(), 1), sizes.back(),
-                            data<T>(gate_up), data<T>(y), parallel);
+                            memory<T>(gate_up), memory<T>(y), parallel);
   });
   return y;
 }
@@ -140,7 +119,7 @@ struct SwigluFunction : Function<SwigluFunction> {
     AtenParallel parallel;
     for_storage(d_y, [&]<class T>(T*) {
       kernels::swiglu_backward(d_y.numel() / std::max<int64_t>(d_y.size(-1), 1), d_y.size(-1),
-                               data<T>(gate_up), data<T>(d_y), data<T>(result), parallel);
+                               memory<T>(gate_up), memory<T>(d_y), memory<T>(result), parallel);
     });
     return {result};
   }
@@ -186,7 +165,7 @@ struct SplitFunction : Function<SplitFunction> {
 
 template <class T>
 kernels::Rows<T> rows_of(const Tensor& x) {
-  return {data<std::remove_const_t<T>>(x), x.stride(0), x.stride(1), x.stride(2)};
+  return {memory<std::remove_const_t<T>>(x), x.stride(0), x.stride(1), x.stride(2)};
 }
 
 Tensor rotate(const Tensor& any, const Tensor& cos, const Tensor& sin, const Tensor& positions,
@@ -195,11 +174,16 @@ Tensor rotate(const Tensor& any, const Tensor& cos, const Tensor& sin, const Ten
   const Tensor y = make_heads(x, x.size(0), x.size(2), x.size(1), x.size(3));
   AtenParallel parallel;
   for_storage(x, [&]<class T>(T*) {
-    kernels::RotaryParams<T> p{x.size(0),        x.size(1),
-                               x.size(2),        x.size(3),
-                               cos.size(1),      rows_of<const T>(x),
-                               rows_of<T>(y),    data<float>(cos),
-                               data<float>(sin), data<int64_t>(positions),
+    kernels::RotaryParams<T> p{x.size(0),
+                               x.size(1),
+                               x.size(2),
+                               x.size(3),
+                               cos.size(1),
+                               rows_of<const T>(x),
+                               rows_of<T>(y),
+                               memory<float>(cos),
+                               memory<float>(sin),
+                               memory<int64_t>(positions),
                                inverse};
     kernels::rotary(p, parallel);
   });
@@ -248,11 +232,11 @@ struct CrossEntropyFunction : Function<CrossEntropyFunction> {
       at::mm_out(logits, h, weight.t());
       for_storage(hidden, [&]<class T>(T*) {
         kernels::cross_entropy(
-            kernels::CrossEntropyParams<T>{count, classes, data<T>(logits),
-                                           data<int64_t>(targets) + first,
+            kernels::CrossEntropyParams<T>{count, classes, memory<T>(logits),
+                                           memory<int64_t>(targets) + first,
                                            static_cast<float>(smoothing),
                                            1.0F / static_cast<float>(std::max<int64_t>(counted, 1)),
-                                           data<float>(loss) + first, gradient},
+                                           memory<float>(loss) + first, gradient},
             parallel);
       });
       if (!gradient) continue;
@@ -435,8 +419,8 @@ void adamw(const Tensor& parameter, const Tensor& gradient, const Tensor& mean,
     AtenParallel parallel;
     const auto f = [](double x) { return static_cast<float>(x); };
     kernels::adamw(
-        {parameter.numel(), data<float>(parameter), data<float>(g), data<float>(mean),
-         data<float>(square), f(step.rate), f(step.beta1), f(step.beta2), f(step.epsilon),
+        {parameter.numel(), memory<float>(parameter), memory<float>(g), memory<float>(mean),
+         memory<float>(square), f(step.rate), f(step.beta1), f(step.beta2), f(step.epsilon),
          f(step.decay), f(correction1), f(correction2), f(step.gradient_factor)},
         parallel);
     return;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <type_traits>
 #include <vector>
@@ -137,6 +138,30 @@ class Binder {
  private:
   std::vector<at::Tensor> kept_;
 };
+
+// All of a decode but the cache's lengths and blocks and the mask. attention.shape is set; log_n:
+// of the queries, where their recipe counts.
+template <class T>
+void bind_decode(Binder<T>& binder, const DecodeArgs& args, const kernels::Real<T>* log_n,
+                 kernels::AttentionParams<T>& attention) {
+  using R = kernels::Real<T>;
+  const kernels::Shape& shape = attention.shape;
+  const std::array<int64_t, 3> queries = {shape.batch, shape.q_heads, shape.q_rows};
+  const std::array<int64_t, 3> keys = {args.k.size(0), shape.kv_heads, args.k.size(2)};
+  attention.q = binder.operand(args.q);
+  attention.k = binder.operand(args.k);
+  attention.v = binder.operand(args.v);
+  attention.scale =
+      static_cast<R>(args.scale.value_or(1 / std::sqrt(static_cast<double>(shape.qk_size))));
+  attention.q_scale = {binder.row_scale("a_q", args.a_q, queries),
+                       binder.recipe(args.q_recipe, args.q, attention.q, log_n)};
+  attention.k_scale.rows = binder.row_scale("a_k", args.a_k, keys);
+  attention.v_scale.rows = binder.row_scale("a_v", args.a_v, keys);
+  attention.bias = binder.bias(args.bias);
+  attention.cap = static_cast<R>(args.cap);
+  attention.post = binder.row_scale("post", args.post, queries);
+  attention.sinks = binder.parameter(args.sinks);
+}
 
 template <class T>
 kernels::AttentionOutputs<T> outputs_of(const AttentionResult& result) {
