@@ -273,6 +273,19 @@ def test_embeddings_are_the_pooled_hidden_states(reader, tmp_path):
     assert len(table.stdout.splitlines()) == 5 and "1.0000" in table.stdout
 
 
+def test_embeddings_of_tokens_are_the_hidden_states(reader, tmp_path):
+    folder, states = reader
+    hidden, mask = states()
+    found = embed(folder, "--pooling", "none", "--normalise=false", "--batch", 2)
+    assert found["pooling"] == "none"
+    for item, rows, seen in zip(found["texts"], hidden, mask):
+        assert item["tokens"] == len(item["ids"]) == len(item["embedding"]) == seen.sum()
+        expect_close(torch.tensor(item["embedding"]), rows[:item["tokens"]], "tokens")
+    (tmp_path / "texts").write_text("\n".join(TEXTS))
+    table = program("embed", folder, "--text", tmp_path / "texts", "--pooling", "none")
+    assert len(table.stdout.splitlines()) == 1 + mask.sum()
+
+
 def test_embeddings_follow_the_files_of_sentence_transformers(reader, tmp_path):
     folder, states = reader
     other = tmp_path / "model"

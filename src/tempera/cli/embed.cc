@@ -40,9 +40,9 @@ struct EmbedSettings {
   void declare(config::Options& options) {
     options.positional("model", model, "a folder or a .gguf file");
     options.option("text", text, "a file with one text a line; not given: standard input");
-    options.option("pooling", pooling, config::choices({"auto", "mean", "cls"}),
-                   "a text's vector: the mean of its tokens', or the first one's; auto: as the "
-                   "model's files say, else the mean");
+    options.option("pooling", pooling, config::choices({"auto", "mean", "cls", "none"}),
+                   "a text's vector: the mean of its tokens', or the first one's; none: one for "
+                   "every token; auto: as the model's files say, else the mean");
     options.option("normalise", normalise,
                    "vectors of length 1; not given: as the model's files say, else yes");
     options.option("length", length, config::range(0, 1e9),
@@ -70,8 +70,9 @@ std::vector<std::string> read_texts(const EmbedSettings& settings) {
 
 models::EmbedOptions options_of(const EmbedSettings& settings, const models::LoadedModel& loaded) {
   auto options = models::embed_options_of(loaded);
-  if (settings.pooling != "auto")
-    options.pooling = settings.pooling == "mean" ? nn::Pooling::kMean : nn::Pooling::kFirst;
+  if (settings.pooling == "none") options.pooling = std::nullopt;
+  if (settings.pooling == "mean") options.pooling = nn::Pooling::kMean;
+  if (settings.pooling == "cls") options.pooling = nn::Pooling::kFirst;
   if (settings.normalise) options.normalise = *settings.normalise;
   const int64_t most = loaded.model->config().max_length();
   if (most > 0 && settings.length > most)
@@ -82,12 +83,23 @@ models::EmbedOptions options_of(const EmbedSettings& settings, const models::Loa
   return options;
 }
 
-ordered_json item(const std::string& text, const models::Embeddings& found, size_t i) {
-  const auto row = found.vectors[static_cast<int64_t>(i)].contiguous();
+std::vector<float> numbers(const torch::Tensor& row) {
   const float* values = row.const_data_ptr<float>();
-  return {{"text", text},
-          {"tokens", found.tokens[i]},
-          {"embedding", std::vector<float>(values, values + row.numel())}};
+  return {values, values + row.numel()};
+}
+
+// The ids stand beside vectors of their own.
+ordered_json item(const std::string& text, const models::Embeddings& found, size_t i) {
+  const auto& vectors = found.vectors[i];
+  ordered_json result{{"text", text}, {"tokens", found.ids[i].size()}};
+  if (vectors.dim() == 1) {
+    result["embedding"] = numbers(vectors);
+    return result;
+  }
+  result["ids"] = found.ids[i];
+  result["embedding"] = ordered_json::array();
+  for (const auto& row : vectors.unbind()) result["embedding"].push_back(numbers(row));
+  return result;
 }
 
 // What a text holds need not be UTF-8.
@@ -95,20 +107,42 @@ std::string dump(const ordered_json& json, int indent) {
   return json.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-void print_table(const std::vector<std::string>& texts, const models::Embeddings& found) {
+void print_row(const torch::Tensor& row) {
   constexpr int64_t kShown = 4;
+  std::cout << std::fixed << std::setprecision(4) << std::setw(10) << row.norm().item<double>()
+            << " ";
+  for (int64_t column = 0; column < std::min(kShown, row.size(0)); ++column)
+    std::cout << std::setw(9) << row[column].item<double>();
+}
+
+void print_table(const std::vector<std::string>& texts, const models::Embeddings& found) {
   constexpr size_t kText = 40;
-  std::cout << std::right << std::setw(6) << "text" << std::setw(8) << "tokens" << std::setw(10)
-            << "length"
+  const bool by_token = found.vectors.front().dim() == 2;
+  std::cout << std::right << std::setw(6) << "text" << std::setw(8) << (by_token ? "id" : "tokens")
+            << std::setw(10) << "length"
             << "  first numbers\n";
   for (size_t i = 0; i < texts.size(); ++i) {
-    const auto row = found.vectors[static_cast<int64_t>(i)];
-    std::cout << std::setw(6) << i + 1 << std::setw(8) << found.tokens[i] << std::fixed
-              << std::setprecision(4) << std::setw(10) << row.norm().item<double>() << " ";
-    for (int64_t column = 0; column < std::min(kShown, row.size(0)); ++column)
-      std::cout << std::setw(9) << row[column].item<double>();
-    std::cout << "  " << texts[i].substr(0, kText) << "\n";
+    const auto& vectors = found.vectors[i];
+    const auto begin = [&](int64_t number) {
+      std::cout << std::setw(6) << i + 1 << std::setw(8) << number;
+    };
+    if (!by_token) {
+      begin(static_cast<int64_t>(found.ids[i].size()));
+      print_row(vectors);
+      std::cout << "  " << texts[i].substr(0, kText) << "\n";
+      continue;
+    }
+    for (size_t token = 0; token < found.ids[i].size(); ++token) {
+      begin(found.ids[i][token]);
+      print_row(vectors[static_cast<int64_t>(token)]);
+      std::cout << "\n";
+    }
   }
+}
+
+const char* pooling_name(const std::optional<nn::Pooling>& pooling) {
+  if (!pooling) return "none";
+  return *pooling == nn::Pooling::kMean ? "mean" : "cls";
 }
 
 void run(const EmbedSettings& settings) {
@@ -131,9 +165,9 @@ void run(const EmbedSettings& settings) {
     ordered_json list = ordered_json::array();
     for (size_t i = 0; i < texts.size(); ++i) list.push_back(item(texts[i], found, i));
     const ordered_json result{{"model", opened.path.string()},
-                              {"pooling", options.pooling == nn::Pooling::kMean ? "mean" : "cls"},
+                              {"pooling", pooling_name(options.pooling)},
                               {"normalised", options.normalise},
-                              {"width", found.vectors.size(1)},
+                              {"width", found.vectors.front().size(-1)},
                               {"texts", std::move(list)}};
     std::cout << dump(result, 1) << "\n";
   } else {

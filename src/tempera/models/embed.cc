@@ -130,32 +130,36 @@ Embeddings embed(nn::Model& model, const text::Tokenizer& tokenizer,
                  const std::vector<std::string>& texts, const EmbedOptions& options) {
   const torch::NoGradGuard no_grad;
   Embeddings result;
-  std::vector<Ids> ids;
   for (const std::string& text : texts) {
     bool cut = false;
-    ids.push_back(encode(tokenizer, text, options.length, cut));
-    TEMPERA_CHECK(!ids.back().empty(), "text ", ids.size(), " has no tokens: '", text, "'");
-    result.tokens.push_back(static_cast<int64_t>(ids.back().size()));
+    result.ids.push_back(encode(tokenizer, text, options.length, cut));
+    TEMPERA_CHECK(!result.ids.back().empty(), "text ", result.ids.size(), " has no tokens: '", text,
+                  "'");
     if (cut) ++result.cut;
   }
   // Texts of like length together: less padding.
   std::vector<size_t> order(texts.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, {}, [&](size_t i) { return ids[i].size(); });
-  result.vectors = torch::empty({static_cast<int64_t>(texts.size()), model.config().width});
+  std::ranges::stable_sort(order, {}, [&](size_t i) { return result.ids[i].size(); });
+  result.vectors.resize(texts.size());
   const auto device = model.parameters().front().device();
   const auto step = static_cast<size_t>(options.batch);
   for (size_t first = 0; first < order.size(); first += step) {
     const size_t last = std::min(order.size(), first + step);
-    auto batch = batch_of(ids, order, first, last, tokenizer.special().pad.value_or(0));
+    auto batch = batch_of(result.ids, order, first, last, tokenizer.special().pad.value_or(0));
     batch.tokens = batch.tokens.to(device);
     batch.key_end = batch.key_end.to(device);
-    auto vectors = nn::pool(states(model, batch), batch, options.pooling);
+    auto vectors = states(model, batch).to(torch::kFloat32);
+    if (options.pooling) vectors = nn::pool(vectors, batch, *options.pooling);
     if (options.normalise)
-      vectors = vectors / vectors.norm(2, 1, /*keepdim=*/true).clamp_min(1e-12);
+      vectors = vectors / vectors.norm(2, -1, /*keepdim=*/true).clamp_min(1e-12);
     vectors = vectors.to(torch::kCPU);
-    for (size_t i = first; i < last; ++i)
-      result.vectors[static_cast<int64_t>(order[i])] = vectors[static_cast<int64_t>(i - first)];
+    for (size_t i = first; i < last; ++i) {
+      auto row = vectors[static_cast<int64_t>(i - first)];
+      if (!options.pooling)
+        row = row.narrow(0, 0, static_cast<int64_t>(result.ids[order[i]].size()));
+      result.vectors[order[i]] = row.contiguous();
+    }
   }
   return result;
 }

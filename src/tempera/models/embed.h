@@ -12,8 +12,8 @@
 namespace tempera::models {
 
 struct EmbedOptions {
-  nn::Pooling pooling = nn::Pooling::kMean;
-  bool normalise = true;  // vectors of length 1
+  std::optional<nn::Pooling> pooling = nn::Pooling::kMean;  // none: a vector for every token
+  bool normalise = true;                                    // vectors of length 1
   int64_t length = 0;  // tokens of a text, those around it included; more are cut off. 0: no bound
   int64_t batch = 32;  // texts of a pass
 };
@@ -22,10 +22,11 @@ struct EmbedOptions {
 // the length the model's own. Throws where they have a part that is not known here.
 EmbedOptions embed_options_of(const LoadedModel& loaded);
 
+// Of every text in turn.
 struct Embeddings {
-  torch::Tensor vectors;        // (texts, width) float32, on the CPU
-  std::vector<int64_t> tokens;  // of every text
-  int64_t cut = 0;              // texts that were longer than the bound
+  std::vector<torch::Tensor> vectors;     // (width), or (tokens, width); float32, on the CPU
+  std::vector<std::vector<int32_t>> ids;  // of its tokens
+  int64_t cut = 0;                        // texts that were longer than the bound
 };
 
 // Of an encoder-decoder, what its encoder makes of the texts.
