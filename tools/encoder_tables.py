@@ -122,7 +122,11 @@ def print_runs(folder):
 
 
 def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__.strip())
     given = pathlib.Path(sys.argv[1])
+    if not given.exists():
+        sys.exit(f"'{given}' is not there; the results.tgz that tools/encoder-study wrote, or its folder, is expected")
     with tempfile.TemporaryDirectory() as scratch:
         folder = given
         if given.is_file():

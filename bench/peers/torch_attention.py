@@ -31,6 +31,8 @@ def arguments():
     parser.add_argument("--program", type=pathlib.Path, default=pathlib.Path("build/tempera"))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if not options.program.exists():
+        parser.error(f"--program: '{options.program}' is not there; run make build, or name the program")
     options.dtype = options.dtype or ("bf16" if options.device == "cuda" else "fp32")
     return options
 
