@@ -88,9 +88,9 @@ def result(found, name):
     return found["hidden" if name == "bert-hidden" else "logits"]
 
 
-def expect_close(ours, wanted, what, tolerance=1e-4, rounding=0.0):
+def expect_close(ours, wanted, what, tolerance=1e-4):
     error = (ours - wanted).abs().max().item()
-    assert error <= tolerance * wanted.abs().max().item() + rounding, f"{what}: {error} beside {wanted.abs().max().item()}"
+    assert error <= tolerance * wanted.abs().max().item(), f"{what}: {error} beside {wanted.abs().max().item()}"
 
 
 @pytest.fixture(scope="module")
@@ -131,10 +131,11 @@ def test_results_gradients_padding_and_cache_equal_those_of_transformers(name, t
         expect_close(found["cached"], padded, "cached")
     if name == "bert-hidden":
         return
-    loss = torch.nn.functional.cross_entropy(wanted.flatten(0, -2), targets.flatten())
+    # Gradients in double precision: those of transformers in float are as far from them as ours.
+    model.double()
+    loss = torch.nn.functional.cross_entropy(theirs(model, name).flatten(0, -2), targets.flatten())
     loss.backward()
     expect_close(found["loss"], loss.detach(), "loss")
-    largest = max(parameter.grad.abs().max().item() for parameter in model.parameters() if parameter.grad is not None)
     for key, parameter in model.named_parameters():
         if parameter.grad is None:  # the bias that an output matrix of its own makes useless
             assert key == "cls.predictions.bias" and name.endswith("-untied")
@@ -142,7 +143,7 @@ def test_results_gradients_padding_and_cache_equal_those_of_transformers(name, t
         if key.endswith("attention.self.key.bias"):  # moves all logits of a row alike: no gradient but rounding
             assert found[key].abs().max() < 1e-6
             continue
-        expect_close(found[key], parameter.grad, key, rounding=1e-6 * largest)
+        expect_close(found[key], parameter.grad, key)
 
 
 def read_by_transformers(folder, name):
