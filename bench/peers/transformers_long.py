@@ -48,6 +48,8 @@ def passkey(model, tokenizer, hay, length, cases, device):
         key = tokenizer(f"\nThe pass key is {number}. Remember it. {number} is the pass key.\n", add_special_tokens=False).input_ids
         question = tokenizer(QUESTION, add_special_tokens=False).input_ids
         answer = tokenizer(f" {number}", add_special_tokens=False).input_ids
+        if not tokenizer.decode(answer[:1]).strip():  # a blank of its own is given, as `tempera eval` does
+            question, answer = question + answer[:1], answer[1:]
         room = length - len(key) - len(question) - len(answer)
         begin = random.randrange(max(1, len(hay) - room))
         text = hay[begin:begin + room]

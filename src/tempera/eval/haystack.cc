@@ -35,13 +35,24 @@ struct EncodedQuestion {
   int64_t size() const { return static_cast<int64_t>(text.size() + answer.size()); }
 };
 
+bool is_blank(const text::Tokenizer& tokenizer, int32_t id) {
+  std::string text;
+  tokenizer.decode(std::span(&id, 1), text);
+  return text.find_first_not_of(' ') == std::string::npos;
+}
+
 EncodedQuestion encode_question(const text::Tokenizer& tokenizer, const Question& question) {
   EncodedQuestion encoded{encode_behind(tokenizer, question.text), {}};
   const auto whole = encode_behind(tokenizer, question.text + question.answer);
   TEMPERA_CHECK(whole.size() > encoded.text.size(), "the answer '", question.answer,
                 "' has no tokens of its own");
-  encoded.answer.assign(whole.begin() + static_cast<std::ptrdiff_t>(encoded.text.size()),
-                        whole.end());
+  // A blank that is a token of its own is given: a model that would rather begin its sentence with
+  // a word ("the pass key is the ...") may know the number all the same.
+  size_t given = encoded.text.size();
+  while (given + 1 < whole.size() && is_blank(tokenizer, whole[given])) ++given;
+  const auto answer = whole.begin() + static_cast<std::ptrdiff_t>(given);
+  encoded.text.assign(whole.begin(), answer);
+  encoded.answer.assign(answer, whole.end());
   return encoded;
 }
 

@@ -41,7 +41,7 @@ struct Needle {
 
 struct Question {
   std::string text;    // ends where the answer begins
-  std::string answer;  // with the blank in front of it
+  std::string answer;  // with the blank in front of it, which is given where it is its own token
 };
 
 struct HiddenText {

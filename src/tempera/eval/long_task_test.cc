@@ -63,7 +63,7 @@ TEST_F(LongTaskTest, ValuesAreAskedInTheirOrder) {
   size_t last = 0;
   int count = 0;
   for (size_t at = 0; at != std::string::npos; at = rest.find(", ", at + 1), ++count) {
-    const auto number = rest.substr(at == 0 ? 1 : at + 2, 5);
+    const auto number = rest.substr(at == 0 ? 0 : at + 2, 5);
     const size_t found = context.find(" is " + number + ".");
     ASSERT_NE(found, std::string::npos) << number;
     EXPECT_GT(found, last);
