@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 """Calibration of head temperatures, value temperatures and norm gains: the program against the same in PyTorch eager.
 
-    bench/peers/torch_calibrate.py MODEL TEXT [--length 512] [--tokens 32768] [--threads 2] [--program build/tempera]
+    bench/peers/torch_calibrate.py MODEL TEXT [--length 512] [--tokens 32768] [--threads 2] [--rounds 3] [--program build/tempera ...]
 
-MODEL is a folder that transformers reads (tempera export FILE.gguf --out FOLDER). Both freeze every other weight, read the same
-text and do the same number of steps; each in a process of its own, one after the other. Prints tokens/s of the steps and peak
-memory, and the ratios; above 1: the program is faster, or needs less.
+MODEL is a folder that transformers reads (tempera export FILE.gguf --out FOLDER). All freeze every other weight, read the same
+text and do the same number of steps; each in a process of its own, in turn, --rounds times, so that whatever else the machine
+does hits all of them. Prints tokens/s of the steps and peak memory (medians over the rounds), and the ratios, that of speed as
+the median of the rounds' own; above 1: the program is faster, or needs less. Several programs, say two builds, are compared in
+the same turns.
 """
 
 import argparse
 import json
 import os
 import pathlib
-import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,7 +29,8 @@ def arguments():
     parser.add_argument("--tokens", type=int, default=32768)
     parser.add_argument("--step-tokens", type=int, default=8192)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--program", type=pathlib.Path, default=pathlib.Path("build/tempera"))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--program", type=pathlib.Path, nargs="+", default=[pathlib.Path("build/tempera")])
     parser.add_argument("--eager", action="store_true", help="the PyTorch side alone, as JSON")
     return parser.parse_args()
 
@@ -79,33 +82,55 @@ def eager(options):
         optimizer.step()
         optimizer.zero_grad()
         times.append(time.perf_counter() - begin)
-    print(json.dumps({"tokens_per_second": rows * options.length * steps / sum(times),
-                      "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+    print(json.dumps({"tokens_per_second": rows * options.length * steps / sum(times)}))
 
 
-def program(options):
+def run(command):
+    """The output of a command and its peak memory."""
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=errors, text=True)
+        output = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        errors.seek(0)
+        if status:
+            sys.exit(errors.read())
+    return output, usage.ru_maxrss / 1024
+
+
+def ours(options, program):
     with tempfile.TemporaryDirectory() as folder:
-        command = [options.program, "calibrate", options.model, "--text", options.text, "--length", options.length, "--tokens",
-                   options.tokens, "--step-tokens", options.step_tokens, "--threads", options.threads, "--passkey-cases", 0,
-                   "--eval-lengths", options.length, "--eval-tokens", options.length, "--out", f"{folder}/run", "--json"]
-        done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
-        if done.returncode:
-            sys.exit(done.stderr)
-        result = json.loads(done.stdout)
-    return {"tokens_per_second": result["tokens"] / result["seconds"],
-            "peak_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024}
+        output, peak = run([program, "calibrate", options.model, "--text", options.text, "--length", options.length, "--tokens",
+                            options.tokens, "--step-tokens", options.step_tokens, "--threads", options.threads,
+                            "--passkey-cases", 0, "--eval-lengths", options.length, "--eval-tokens", options.length,
+                            "--out", f"{folder}/run", "--json"])
+    result = json.loads(output)
+    return {"tokens_per_second": result["tokens"] / result["seconds"], "peak_mb": peak}
+
+
+def theirs(options):
+    output, peak = run([sys.executable, *sys.argv, "--eager"])
+    return {**json.loads(output.splitlines()[-1]), "peak_mb": peak}
 
 
 def main():
     options = arguments()
     if options.eager:
         return eager(options)
-    ours = program(options)
-    done = subprocess.run([sys.executable, *sys.argv, "--eager"], stdout=subprocess.PIPE, text=True, check=True)
-    theirs = json.loads(done.stdout.splitlines()[-1])
-    print(json.dumps({"ours": ours, "torch": theirs,
-                      "speed_ratio": ours["tokens_per_second"] / theirs["tokens_per_second"],
-                      "memory_ratio": theirs["peak_mb"] / ours["peak_mb"]}, indent=2))
+    rounds = []
+    for _ in range(options.rounds):
+        rounds.append([ours(options, program) for program in options.program] + [theirs(options)])
+        print("tokens/s:", *(f"{side['tokens_per_second']:.1f}" for side in rounds[-1]), file=sys.stderr, flush=True)
+
+    def median(value):
+        return statistics.median(map(value, rounds))
+
+    report = {}
+    for at, name in enumerate([*map(str, options.program), "torch"]):
+        report[name] = {key: median(lambda sides, at=at, key=key: sides[at][key]) for key in rounds[0][at]}
+        if name != "torch":
+            report[name]["speed_ratio"] = median(lambda sides, at=at: sides[at]["tokens_per_second"] / sides[-1]["tokens_per_second"])
+            report[name]["memory_ratio"] = median(lambda sides, at=at: sides[-1]["peak_mb"] / sides[at]["peak_mb"])
+    print(json.dumps(report, indent=2))
 
 
 if __name__ == "__main__":

@@ -101,7 +101,9 @@ std::string part_of(const std::string& name) {
       {"split, rotation", {"tempera::split_heads", "tempera::rotary", "SplitFunction", "Rotary"}},
       {"cross-entropy", {"tempera::cross_entropy", "CrossEntropyFunction"}},
       {"optimizer", {"tempera::adamw", "tempera::gradient_norm"}},
-      {"matrix products", {"aten::mm", "aten::addmm", "aten::matmul", "aten::linear"}},
+      {"matrix products",
+       {"aten::mm", "aten::addmm", "aten::matmul", "aten::linear", "tempera::linear",
+        "LinearFunction"}},
   };
   for (const auto& [part, words] : kParts)
     for (const auto& word : words)

@@ -9,6 +9,7 @@
 #include "tempera/ops/backend.h"
 #include "tempera/ops/cuda.h"
 #include "tempera/ops/parallel.h"
+#include "tempera/ops/product.h"
 #include "tempera/ops/prologue.h"
 #include "tempera/ops/storage.h"
 #include "tempera/ops/torch.h"
@@ -207,8 +208,9 @@ struct RotaryFunction : Function<RotaryFunction> {
 // Columns of the widest row that the CUDA kernels norm.
 constexpr int64_t kWidestNorm = 16384;
 
-// Logits that exist at once: enough rows for the matrix products, few enough for the cache.
-constexpr int64_t kLogitsAtOnce = 4 << 20;
+// Logits that exist at once: few enough for the cache, but no fewer rows than a product needs to be
+// fast.
+constexpr int64_t kLogitsAtOnce = 4 << 20, kLeastLogitRows = 512;
 
 struct CrossEntropyFunction : Function<CrossEntropyFunction> {
   // A frozen weight gets no gradient: its product is a third of the work.
@@ -218,18 +220,18 @@ struct CrossEntropyFunction : Function<CrossEntropyFunction> {
     const Tensor hidden = hidden_any.contiguous(), targets = targets_any.contiguous();
     const int64_t rows = hidden.size(0), classes = weight.size(0);
     const int64_t counted = targets.ge(0).sum().item<int64_t>();
-    const int64_t step = std::clamp<int64_t>(kLogitsAtOnce / std::max<int64_t>(classes, 1), 16,
-                                             std::max<int64_t>(rows, 16));
+    const int64_t step = std::max(kLogitsAtOnce / std::max<int64_t>(classes, 1), kLeastLogitRows);
     const Tensor loss = at::zeros({rows}, hidden.options().dtype(at::kFloat));
     const Tensor d_hidden = gradient ? at::empty_like(hidden) : Tensor();
-    const Tensor d_weight = weight_gradient ? at::zeros_like(weight) : Tensor();
+    Tensor d_weight;
+    if (weight_gradient) d_weight = rows > 0 ? at::empty_like(weight) : at::zeros_like(weight);
     const Tensor buffer = at::empty({std::min(step, rows), classes}, hidden.options());
     AtenParallel parallel;
     for (int64_t first = 0; first < rows; first += step) {
       const int64_t count = std::min(step, rows - first);
       const Tensor h = hidden.narrow(0, first, count);
       Tensor logits = buffer.narrow(0, 0, count);
-      at::mm_out(logits, h, weight.t());
+      product_into(logits, h, weight.t());
       for_storage(hidden, [&]<class T>(T*) {
         kernels::cross_entropy(
             kernels::CrossEntropyParams<T>{count, classes, memory<T>(logits),
@@ -241,8 +243,8 @@ struct CrossEntropyFunction : Function<CrossEntropyFunction> {
       });
       if (!gradient) continue;
       Tensor d_h = d_hidden.narrow(0, first, count);
-      at::mm_out(d_h, logits, weight);
-      if (weight_gradient) d_weight.addmm_(logits.t(), h);
+      product_into(d_h, logits, weight);
+      if (weight_gradient) product_into(d_weight, logits.t(), h, /*add=*/first > 0);
     }
     if (gradient) ctx->save_for_backward({d_hidden, d_weight});
     return loss.sum().div_(static_cast<double>(std::max<int64_t>(counted, 1)));

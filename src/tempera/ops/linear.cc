@@ -3,6 +3,8 @@
 #include "tempera/kernels/matvec.h"
 #include "tempera/ops/autograd.h"
 #include "tempera/ops/parallel.h"
+#include "tempera/ops/product.h"
+#include "tempera/ops/storage.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::ops {
@@ -10,6 +12,8 @@ namespace {
 
 using at::Tensor;
 using kernels::BFloat16;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
 // Up to so many rows the product is bound by reading the weight; docs/performance.md has the
 // measurement against libtorch's.
@@ -57,11 +61,66 @@ Tensor few_rows(const Tensor& any, const Tensor& weight, const Tensor& any_bias)
   return y;
 }
 
+// As the product sees them: (..., columns) as (rows, columns).
+Tensor as_matrix(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+bool is_many_rows(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return x.dim() >= 1 && weight.dim() == 2 && x.size(-1) == weight.size(1) && weight.size(0) > 0 &&
+         weight.size(1) > 0 && x.is_cpu() && weight.is_cpu() && x.scalar_type() == at::kFloat &&
+         weight.scalar_type() == at::kFloat &&
+         (!bias.defined() || (bias.is_cpu() && bias.scalar_type() == at::kFloat)) &&
+         has_fast_product(x.numel() / weight.size(1), weight.size(0), weight.size(1));
+}
+
+Tensor many_rows(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  at::DimVector sizes(x.sizes());
+  sizes.back() = weight.size(0);
+  const Tensor y = at::empty(sizes, x.options());
+  product_into(y.view({-1, weight.size(0)}), as_matrix(x), weight.t());
+  if (bias.defined()) y.add_(bias);
+  return y;
+}
+
+struct LinearFunction : torch::autograd::Function<LinearFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
+                        const Maybe& bias) {
+    // The rows are kept for the gradient of the weight alone.
+    context->save_for_backward({weight.requires_grad() ? x : Tensor(), weight});
+    context->saved_data["bias"] = bias.has_value();
+    return many_rows(x, weight, bias.value_or(Tensor()));
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& d) {
+    RECORD_FUNCTION("tempera::linear", {});
+    const variable_list saved = context->get_saved_variables();
+    const Tensor& weight = saved[1];
+    const Tensor d_y = as_matrix(d[0]);
+    variable_list results(3);
+    if (context->needs_input_grad(0)) {
+      at::DimVector sizes(d[0].sizes());
+      sizes.back() = weight.size(1);
+      results[0] = at::empty(sizes, d_y.options());
+      product_into(results[0].view({-1, weight.size(1)}), d_y, weight);
+    }
+    if (context->needs_input_grad(1)) {
+      results[1] = at::empty_like(weight);
+      product_into(results[1], d_y.t(), as_matrix(saved[0]));
+    }
+    // An absent bias has no edge to ask about.
+    if (context->saved_data["bias"].toBool() && context->needs_input_grad(2))
+      results[2] = d_y.sum(0);
+    return results;
+  }
+};
+
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   RECORD_FUNCTION("tempera::linear", {});
   if (is_few_rows(x, weight, bias)) return few_rows(x, weight, bias);
+  if (is_many_rows(x, weight, bias))
+    return wants_gradient({x, weight, bias}) ? LinearFunction::apply(x, weight, maybe(bias))
+                                             : many_rows(x, weight, bias);
   const auto type = x.scalar_type();
   if (!bias.defined()) return at::linear(x, weight.to(type));
   return at::linear(x, weight.to(type), bias.to(type));

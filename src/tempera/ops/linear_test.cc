@@ -1,4 +1,5 @@
-// The product of few rows against libtorch's in double precision, and that the rest is libtorch's.
+// The products of few and of many rows against libtorch's in double precision, and that the rest is
+// libtorch's.
 #include "tempera/ops/linear.h"
 
 #include <gtest/gtest.h>
@@ -63,13 +64,60 @@ TEST(Linear, FewRowsHaveGradients) {
   EXPECT_TRUE(at::allclose(weight.grad(), x.detach().sum(0).expand({3, 5})));
 }
 
+TEST(Linear, ManyRowsEqualLibtorchs) {
+  torch::manual_seed(4);
+  const at::Tensor weight = at::randn({130, 150}).narrow(1, 7, 140), bias = at::randn({130});
+  const at::Tensor x = at::randn({2, 80, 140});
+  expect_linear(x, weight, {});
+  expect_linear(x, weight, bias);
+  expect_linear(x.transpose(0, 1), weight, bias);
+}
+
+// Which tensors want a gradient: x, weight, bias. A frozen weight is the common case.
+class LinearGradients : public testing::TestWithParam<std::tuple<bool, bool, bool>> {};
+
+TEST_P(LinearGradients, OfManyRowsEqualLibtorchs) {
+  torch::manual_seed(5);
+  const auto [x_wanted, weight_wanted, bias_wanted] = GetParam();
+  const at::Tensor x = at::randn({2, 80, 140}), weight = at::randn({130, 140});
+  const at::Tensor bias = at::randn({130}), d_y = at::randn({2, 80, 130});
+  std::vector<std::vector<at::Tensor>> gradients;
+  for (const auto type : {at::kFloat, at::kDouble}) {
+    const auto leaf = [&](const at::Tensor& t, bool wanted) {
+      return t.detach().clone().to(type).requires_grad_(wanted);
+    };
+    const std::vector<at::Tensor> leaves = {leaf(x, x_wanted), leaf(weight, weight_wanted),
+                                            leaf(bias, bias_wanted)};
+    const at::Tensor y = ops::linear(leaves[0], leaves[1], leaves[2]);
+    ASSERT_EQ(y.requires_grad(), x_wanted || weight_wanted || bias_wanted);
+    if (y.requires_grad()) y.backward(d_y.to(type));
+    gradients.push_back({leaves[0].grad(), leaves[1].grad(), leaves[2].grad()});
+  }
+  for (size_t i = 0; i < 3; ++i) {
+    const at::Tensor &ours = gradients[0][i], &wanted = gradients[1][i];
+    ASSERT_EQ(ours.defined(), wanted.defined());
+    if (!ours.defined()) continue;
+    EXPECT_LE((ours - wanted).abs().max().item<double>(), 1e-4) << "argument " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LinearGradients,
+                         testing::Combine(testing::Bool(), testing::Bool(), testing::Bool()));
+
+TEST(Linear, ManyRowsTakeAnExpandedGradient) {
+  const at::Tensor x = at::randn({100, 120}).requires_grad_();
+  const at::Tensor weight = at::randn({128, 120});
+  ops::linear(x, weight).sum().backward();
+  EXPECT_TRUE(at::allclose(x.grad(), weight.sum(0).expand({100, 120}), 1e-4, 1e-4));
+}
+
 TEST(Linear, NoInputsGiveTheBias) {
   const at::Tensor bias = at::randn({3});
   expect_linear(at::empty({2, 0}), at::empty({3, 0}), bias);
   expect_linear(at::empty({2, 0}), at::empty({3, 0}), {});
 }
 
-TEST(Linear, OtherTypesAndManyRowsAreLibtorchs) {
+TEST(Linear, OtherTypesAndSmallMatricesAreLibtorchs) {
   expect_linear(at::randn({2, 5}, at::kDouble), at::randn({3, 5}, at::kDouble), {});
   expect_linear(at::randn({200, 5}), at::randn({3, 5}), at::randn({3}));
   const at::NoGradGuard no_grad;

@@ -90,7 +90,7 @@ HWY_INLINE void transpose_panels(const float* from, int64_t stride, int64_t rows
     for (int64_t c = 0; c < columns; c += kLanes) {
       Vec x[4];
       for (int64_t i = 0; i < 4; ++i)
-        x[i] = r + i < rows ? load(from + (r + i) * stride + c) : hn::Zero(F32());
+        x[i] = r + i < rows ? load_some(from + (r + i) * stride + c, columns - c) : hn::Zero(F32());
       const F32 d;
       // Transposes each 4 x 4 block of the four vectors: block b of vector i is then column 4 b +
       // i.

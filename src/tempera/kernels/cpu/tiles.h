@@ -34,6 +34,9 @@ struct Strip {
   int64_t end;
 };
 
+inline constexpr int kStripRows = 6;
+inline int strip_height(int64_t left) { return left >= 6 ? 6 : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
+
 class Strips {
  public:
   // spans(row) is the span of one row; rows that need nothing make no strip.
@@ -41,7 +44,7 @@ class Strips {
   static Strips of_rows(int64_t rows, const Spans& spans) {
     Strips strips;
     for (int64_t row = 0; row < rows;) {
-      const int64_t height = strip_height(rows - row);
+      const int height = strip_height(rows - row);
       KeyRange all{INT64_MAX, 0};
       for (int64_t r = row; r < row + height; ++r) {
         const KeyRange span = spans(r);
@@ -49,8 +52,7 @@ class Strips {
         all.begin = std::min(all.begin, span.begin);
         all.end = std::max(all.end, span.end);
       }
-      if (all.begin < all.end)
-        strips.add({static_cast<int>(row), static_cast<int>(height), all.begin, all.end});
+      if (all.begin < all.end) strips.add({static_cast<int>(row), height, all.begin, all.end});
       row += height;
     }
     return strips;
@@ -66,10 +68,6 @@ class Strips {
   int64_t end() const { return end_; }
 
  private:
-  static int64_t strip_height(int64_t left) {
-    return left >= 6 ? 6 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-  }
-
   void add(const Strip& strip) {
     strips_[static_cast<size_t>(count_++)] = strip;
     begin_ = std::min(begin_, strip.begin);
@@ -77,7 +75,7 @@ class Strips {
   }
 
   static constexpr int64_t kMost =
-      std::max(kQueryTile, std::max(kForwardKeys, kBackwardKeys)) / 6 + 3;
+      std::max(kQueryTile, std::max(kForwardKeys, kBackwardKeys)) / kStripRows + 3;
   std::array<Strip, static_cast<size_t>(kMost)> strips_;
   int count_ = 0;
   int64_t begin_ = INT64_MAX;
