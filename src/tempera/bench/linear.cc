@@ -20,7 +20,7 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kLeastLinearRuns = 5;
 
-// Few rows times several matrices, used in turn: together they are too large for the processor's
+// Rows times several matrices, used in turn: together they are too large for the processor's
 // caches, as those of a model are.
 class LinearSets {
  public:
@@ -34,6 +34,10 @@ class LinearSets {
 
   double bytes() const {
     return static_cast<double>(weights_.size()) * static_cast<double>(weights_[0].nbytes());
+  }
+  double operations() const {
+    return 2 * static_cast<double>(weights_.size()) * static_cast<double>(weights_[0].numel()) *
+           static_cast<double>(x_.size(0));
   }
   void ours() const {
     for (const auto& weight : weights_) ops::linear(x_, weight);
@@ -68,8 +72,8 @@ class LinearBenchmark final : public Benchmark {
     run_.apply();
     const torch::NoGradGuard no_grad;
     Report report{{{"rows", ordered_json::array()}, {"machine", machine_description()}}, {}};
-    Table table(
-        {"dtype", "rows", "weight", "GB/s", "torch", "ratio", "machine reads", "share", "error"});
+    Table table({"dtype", "rows", "weight", "GB/s", "torch", "ratio", "machine reads", "share",
+                 "GFLOP/s", "error"});
     ReadSweep sweep;
     sweep.run();
     const auto all = static_cast<int64_t>(run_.dtypes.size() * rows_.size());
@@ -82,7 +86,7 @@ class LinearBenchmark final : public Benchmark {
       }
     progress.finish();
     report.text =
-        concat("Few rows times a weight, over the bytes of the weight; torch: ", TORCH_VERSION,
+        concat("Rows times a weight, over the bytes of the weight; torch: ", TORCH_VERSION,
                "'s linear. A ratio above 1: ours is faster. ", at::get_num_threads(),
                " threads.\n\n", table.text());
     return report;
@@ -99,6 +103,7 @@ class LinearBenchmark final : public Benchmark {
     const double ours = sets.bytes() / times[0].median / 1e9;
     const double torchs = sets.bytes() / times[1].median / 1e9;
     const double reads = sweep.gbps(times[2].median);
+    const double gflops = sets.operations() / times[0].median / 1e9;
     report.document["rows"].push_back({{"dtype", dtype},
                                        {"rows", rows},
                                        {"outputs", outputs_},
@@ -108,10 +113,11 @@ class LinearBenchmark final : public Benchmark {
                                        {"ratio", ours / torchs},
                                        {"read_gbps", reads},
                                        {"read_share", ours / reads},
+                                       {"gflops", gflops},
                                        {"max_error", error}});
     table.add({dtype, std::to_string(rows), concat(outputs_, " x ", inputs_), fixed(ours, 1),
                fixed(torchs, 1), fixed(ours / torchs, 2) + "x", fixed(reads, 1),
-               fixed(100 * ours / reads, 0) + " %", scientific(error)});
+               fixed(100 * ours / reads, 0) + " %", fixed(gflops, 0), scientific(error)});
   }
 
   std::vector<int64_t> rows_ = {1, 2, 4, 8};

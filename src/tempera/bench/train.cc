@@ -96,7 +96,7 @@ class Training {
 std::string part_of(const std::string& name) {
   static const std::vector<std::pair<std::string, std::vector<std::string>>> kParts = {
       {"attention", {"tempera::attention", "AttentionFunction"}},
-      {"norm", {"tempera::norm", "NormFunction"}},
+      {"norm", {"tempera::norm", "AddNormFunction"}},
       {"swiglu", {"tempera::swiglu", "SwigluFunction"}},
       {"split, rotation", {"tempera::split_heads", "tempera::rotary", "SplitFunction", "Rotary"}},
       {"cross-entropy", {"tempera::cross_entropy", "CrossEntropyFunction"}},

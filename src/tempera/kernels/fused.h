@@ -9,28 +9,34 @@
 // Rows are contiguous and follow each other. Results do not depend on the number of workers.
 namespace tempera::kernels {
 
-// y = (x - mean) * rstd * gain + bias; the mean is 0 where the norm is not centred (RMSNorm).
+// y = (h - mean) * rstd * gain + bias of h = x + residual; the mean is 0 where the norm is not
+// centred (RMSNorm).
 template <class T>
 struct NormParams {
   int64_t rows = 0;
   int64_t size = 0;
   const T* x = nullptr;
+  const T* residual = nullptr;  // absent: 0, and x is h
   const float* gain = nullptr;  // absent: 1
   const float* bias = nullptr;  // absent: 0
   float epsilon = 0;
   bool centred = false;
 };
 
-// mean (only where centred) and rstd, one a row, are what the backward pass needs.
+// h is written where there is a residual. mean (only where centred) and rstd, one a row, are what
+// the backward pass needs.
 template <class T>
-void norm_forward(const NormParams<T>& params, T* y, float* mean, float* rstd, Parallel& parallel);
+void norm_forward(const NormParams<T>& params, T* h, T* y, float* mean, float* rstd,
+                  Parallel& parallel);
 
 // Floats of workspace for the backward pass.
 int64_t norm_backward_workspace(int64_t size);
+// Of h, which is given as x without a residual. d_x = the gradient that comes through y + d_h; d_h,
 // d_gain and d_bias may be absent.
 template <class T>
 void norm_backward(const NormParams<T>& params, const float* mean, const float* rstd, const T* d_y,
-                   T* d_x, float* d_gain, float* d_bias, Parallel& parallel, float* workspace);
+                   const T* d_h, T* d_x, float* d_gain, float* d_bias, Parallel& parallel,
+                   float* workspace);
 
 // y = silu(gate) * up, where a row of gate_up is the gate's `size` columns and then up's.
 template <class T>

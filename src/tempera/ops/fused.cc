@@ -26,71 +26,85 @@ bool is_fused(const Tensor& x) {
   return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
 }
 
+int64_t row_count(const Tensor& x) { return x.numel() / std::max<int64_t>(x.size(-1), 1); }
+
 template <class T>
-kernels::NormParams<T> norm_params(const Tensor& x, const Tensor& gain, const Tensor& bias,
-                                   double epsilon, bool centred) {
-  return {x.numel() / std::max<int64_t>(x.size(-1), 1),
+kernels::NormParams<T> norm_params(const Tensor& x, const Tensor& residual, const Tensor& gain,
+                                   const Tensor& bias, double epsilon, bool centred) {
+  return {row_count(x),
           x.size(-1),
           memory<T>(x),
+          memory<T>(residual),
           memory<float>(gain),
           memory<float>(bias),
           static_cast<float>(epsilon),
           centred};
 }
 
-// The result, and what the backward pass needs.
+// The results, and what the backward pass needs; h is the sum, or x where there is no residual.
 struct Normed {
-  Tensor x, gain, bias, mean, rstd, y;
+  Tensor h, gain, bias, mean, rstd, y;
 };
 
-Normed norm_rows(const Tensor& any, const Tensor& gain, const Tensor& bias, double epsilon,
-                 bool centred) {
+Normed norm_rows(const Tensor& any, const Tensor& any_residual, const Tensor& gain,
+                 const Tensor& bias, double epsilon, bool centred) {
   const Tensor x = any.contiguous();
-  const int64_t rows = x.numel() / std::max<int64_t>(x.size(-1), 1);
-  const auto numbers = [&] { return at::empty({rows}, x.options().dtype(at::kFloat)); };
-  Normed n{x,         as_float(gain),   as_float(bias), centred ? numbers() : Tensor(),
-           numbers(), at::empty_like(x)};
+  const Tensor residual = any_residual.defined() ? any_residual.contiguous() : any_residual;
+  const auto numbers = [&] { return at::empty({row_count(x)}, x.options().dtype(at::kFloat)); };
+  Normed n{residual.defined() ? at::empty_like(x) : x,
+           as_float(gain),
+           as_float(bias),
+           centred ? numbers() : Tensor(),
+           numbers(),
+           at::empty_like(x)};
   AtenParallel parallel;
   for_storage(x, [&]<class T>(T*) {
-    kernels::norm_forward(norm_params<T>(x, n.gain, n.bias, epsilon, centred), memory<T>(n.y),
-                          memory<float>(n.mean), memory<float>(n.rstd), parallel);
+    kernels::norm_forward(norm_params<T>(x, residual, n.gain, n.bias, epsilon, centred),
+                          memory<T>(n.h), memory<T>(n.y), memory<float>(n.mean),
+                          memory<float>(n.rstd), parallel);
   });
   return n;
 }
 
-struct NormFunction : Function<NormFunction> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Maybe& gain, const Maybe& bias,
-                        double epsilon, bool centred) {
-    const Normed n =
-        norm_rows(x, gain.value_or(Tensor()), bias.value_or(Tensor()), epsilon, centred);
-    ctx->save_for_backward({n.x, n.gain, n.bias, n.mean, n.rstd});
+// h and y; y alone where there is no residual.
+struct AddNormFunction : Function<AddNormFunction> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& x, const Maybe& residual,
+                               const Maybe& gain, const Maybe& bias, double epsilon, bool centred) {
+    const Normed n = norm_rows(x, residual.value_or(Tensor()), gain.value_or(Tensor()),
+                               bias.value_or(Tensor()), epsilon, centred);
+    ctx->save_for_backward({n.h, n.gain, n.bias, n.mean, n.rstd});
     ctx->saved_data["epsilon"] = epsilon;
     ctx->saved_data["centred"] = centred;
+    ctx->saved_data["sum"] = residual.has_value();
     if (gain) ctx->saved_data["gain_type"] = gain->scalar_type();
-    return n.y;
+    ctx->set_materialize_grads(false);
+    return residual ? variable_list{n.h, n.y} : variable_list{n.y};
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const variable_list saved = ctx->get_saved_variables();
-    const Tensor &x = saved[0], &gain = saved[1], &bias = saved[2];
-    const Tensor d_y = d[0].contiguous();
-    const Tensor d_x = at::empty_like(x);
+    const bool sum = ctx->saved_data["sum"].toBool();
+    const Tensor d_h = sum && d[0].defined() ? d[0].contiguous() : Tensor();
+    if (!d.back().defined()) return {d_h, d_h, Tensor(), Tensor(), Tensor(), Tensor()};
+    const Tensor &h = saved[0], &gain = saved[1], &bias = saved[2];
+    const Tensor d_y = d.back().contiguous(), d_x = at::empty_like(h);
     const Tensor d_gain = gain.defined() ? at::empty_like(gain) : Tensor();
     const Tensor d_bias = bias.defined() ? at::empty_like(bias) : Tensor();
     const Tensor workspace =
-        at::empty({kernels::norm_backward_workspace(x.size(-1))}, x.options().dtype(at::kFloat));
+        at::empty({kernels::norm_backward_workspace(h.size(-1))}, h.options().dtype(at::kFloat));
     AtenParallel parallel;
-    for_storage(x, [&]<class T>(T*) {
-      kernels::norm_backward(norm_params<T>(x, gain, bias, ctx->saved_data["epsilon"].toDouble(),
-                                            ctx->saved_data["centred"].toBool()),
-                             memory<float>(saved[3]), memory<float>(saved[4]), memory<T>(d_y),
-                             memory<T>(d_x), memory<float>(d_gain), memory<float>(d_bias), parallel,
-                             memory<float>(workspace));
+    for_storage(h, [&]<class T>(T*) {
+      kernels::norm_backward(
+          norm_params<T>(h, {}, gain, bias, ctx->saved_data["epsilon"].toDouble(),
+                         ctx->saved_data["centred"].toBool()),
+          memory<float>(saved[3]), memory<float>(saved[4]), memory<T>(d_y), memory<T>(d_h),
+          memory<T>(d_x), memory<float>(d_gain), memory<float>(d_bias), parallel,
+          memory<float>(workspace));
     });
     const auto back = [&](const Tensor& g) {
       return g.defined() ? g.to(ctx->saved_data["gain_type"].toScalarType()) : g;
     };
-    return {d_x, back(d_gain), back(d_bias), Tensor(), Tensor()};
+    return {d_x, sum ? d_x : Tensor(), back(d_gain), back(d_bias), Tensor(), Tensor()};
   }
 };
 
@@ -100,8 +114,7 @@ Tensor swiglu_rows(const Tensor& gate_up) {
   const Tensor y = at::empty(sizes, gate_up.options());
   AtenParallel parallel;
   for_storage(y, [&]<class T>(T*) {
-    kernels::swiglu_forward(y.numel() / std::max<int64_t>(sizes.back(), 1), sizes.back(),
-                            memory<T>(gate_up), memory<T>(y), parallel);
+    kernels::swiglu_forward(row_count(y), sizes.back(), memory<T>(gate_up), memory<T>(y), parallel);
   });
   return y;
 }
@@ -119,8 +132,8 @@ struct SwigluFunction : Function<SwigluFunction> {
     const Tensor result = at::empty_like(gate_up);
     AtenParallel parallel;
     for_storage(d_y, [&]<class T>(T*) {
-      kernels::swiglu_backward(d_y.numel() / std::max<int64_t>(d_y.size(-1), 1), d_y.size(-1),
-                               memory<T>(gate_up), memory<T>(d_y), memory<T>(result), parallel);
+      kernels::swiglu_backward(row_count(d_y), d_y.size(-1), memory<T>(gate_up), memory<T>(d_y),
+                               memory<T>(result), parallel);
     });
     return {result};
   }
@@ -298,16 +311,25 @@ Tensor norm(const Tensor& x, const Tensor& gain, const Tensor& bias, double epsi
   if (cuda::takes(x, x.size(-1)) && x.size(-1) <= kWidestNorm)
     return cuda::add_norm(x, {}, gain, bias, epsilon, centred).y;
   if (!is_fused(x)) return composed_norm(x, gain, bias, epsilon, centred);
-  if (!wants_gradient({x, gain, bias})) return norm_rows(x, gain, bias, epsilon, centred).y;
-  return NormFunction::apply(x, maybe(gain), maybe(bias), epsilon, centred);
+  if (!wants_gradient({x, gain, bias})) return norm_rows(x, {}, gain, bias, epsilon, centred).y;
+  return AddNormFunction::apply(x, Maybe(), maybe(gain), maybe(bias), epsilon, centred)[0];
 }
 
 NormedSum add_norm(const Tensor& x, const Tensor& residual, const Tensor& gain, const Tensor& bias,
                    double epsilon, bool centred) {
-  if (cuda::takes(x, x.size(-1)) && x.size(-1) <= kWidestNorm &&
-      residual.scalar_type() == x.scalar_type() && residual.sizes() == x.sizes()) {
+  if (residual.scalar_type() == x.scalar_type() && residual.sizes() == x.sizes()) {
     RECORD_FUNCTION("tempera::norm", {});
-    return cuda::add_norm(x, residual, gain, bias, epsilon, centred);
+    if (cuda::takes(x, x.size(-1)) && x.size(-1) <= kWidestNorm)
+      return cuda::add_norm(x, residual, gain, bias, epsilon, centred);
+    if (is_fused(x) && wants_gradient({x, residual, gain, bias})) {
+      const variable_list parts =
+          AddNormFunction::apply(x, maybe(residual), maybe(gain), maybe(bias), epsilon, centred);
+      return {parts[0], parts[1]};
+    }
+    if (is_fused(x)) {
+      const Normed n = norm_rows(x, residual, gain, bias, epsilon, centred);
+      return {n.h, n.y};
+    }
   }
   const Tensor h = x + residual;
   return {h, norm(h, gain, bias, epsilon, centred)};

@@ -15,7 +15,7 @@ namespace tempera::ops {
 at::Tensor norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, double epsilon,
                 bool centred);
 
-// h = x + residual and y = norm(h): on a GPU in one pass.
+// h = x + residual and y = norm(h), fused in one pass.
 struct NormedSum {
   at::Tensor h, y;
 };

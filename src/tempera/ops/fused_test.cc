@@ -69,6 +69,24 @@ TEST_P(Fused, Norm) {
   }
 }
 
+TEST_P(Fused, AddNorm) {
+  for (const int64_t size : {1, 33, 384}) {
+    for (const bool centred : {false, true}) {
+      // Gradients through the sum, the norm, and both.
+      for (const int way : {0, 1, 2}) {
+        const auto f = [&](const Inputs& in) {
+          const auto [h, y] = add_norm(in[0], in[1], in[2], in[3], 1e-5, centred);
+          return way == 0 ? h * 1 : way == 1 ? y : h + y;
+        };
+        const at::Tensor x = at::randn({3, 5, size}) + 0.5, residual = at::randn({3, 5, size});
+        Inputs inputs{x, residual, at::randn({size}), at::randn({size})};
+        if (way == 0) inputs[2] = inputs[3] = at::Tensor();  // they get no gradient
+        expect_agrees(inputs, f, GetParam());
+      }
+    }
+  }
+}
+
 TEST_P(Fused, Swiglu) {
   for (const int64_t size : {2, 14, 32, 130})
     expect_agrees(

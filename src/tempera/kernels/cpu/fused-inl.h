@@ -35,8 +35,17 @@ struct RowTasks {
 };
 
 template <class T>
-HWY_INLINE void norm_row(const NormParams<T>& p, int64_t row, T* y, float* mean, float* rstd) {
+HWY_INLINE void norm_row(const NormParams<T>& p, int64_t row, T* h, T* y, float* mean,
+                         float* rstd) {
   const T* x = p.x + row * p.size;
+  if (p.residual) {
+    const T* residual = p.residual + row * p.size;
+    h += row * p.size;
+    for_vectors(p.size, [&](int64_t c, int64_t left) {
+      store_some(hn::Add(load_some(x + c, left), load_some(residual + c, left)), h + c, left);
+    });
+    x = h;  // as stored, so that the backward pass sees the same numbers
+  }
   const float size = static_cast<float>(p.size);
   float centre = 0;
   if (p.centred) {
@@ -64,7 +73,8 @@ HWY_INLINE void norm_row(const NormParams<T>& p, int64_t row, T* y, float* mean,
 // d_gain and d_bias are padded to kAlign and added to.
 template <class T>
 HWY_INLINE void norm_backward_row(const NormParams<T>& p, int64_t row, float mean, float rstd,
-                                  const T* d_y, T* d_x, float* d_gain, float* d_bias) {
+                                  const T* d_y, const T* d_h, T* d_x, float* d_gain,
+                                  float* d_bias) {
   const T* x = p.x + row * p.size;
   d_y += row * p.size;
   const auto normed = [&](int64_t c, int64_t left) {
@@ -88,8 +98,10 @@ HWY_INLINE void norm_backward_row(const NormParams<T>& p, int64_t row, float mea
   const Vec mean_sum = set(p.centred ? sum_lanes(sum) / size : 0.0F);
   for_vectors(p.size, [&](int64_t c, int64_t left) {
     const Vec g = gained(load_some(d_y + c, left), c, left);
-    const Vec d = hn::Sub(hn::NegMulAdd(normed(c, left), mean_along, g), mean_sum);
-    store_some(hn::Mul(d, set(rstd)), d_x + row * p.size + c, left);
+    Vec d = hn::Sub(hn::NegMulAdd(normed(c, left), mean_along, g), mean_sum);
+    d = hn::Mul(d, set(rstd));
+    if (d_h) d = hn::Add(d, load_some(d_h + row * p.size + c, left));
+    store_some(d, d_x + row * p.size + c, left);
   });
 }
 

@@ -15,23 +15,23 @@ namespace tempera::kernels::cpu::HWY_NAMESPACE {
 
 template <class T>
 struct Fused {
-  static void norm_forward(const NormParams<T>& p, T* y, float* mean, float* rstd,
+  static void norm_forward(const NormParams<T>& p, T* h, T* y, float* mean, float* rstd,
                            Parallel& parallel) {
     RowTasks::of(p.rows, p.size).run(parallel, [&](int64_t row) {
-      norm_row(p, row, y, mean, rstd);
+      norm_row(p, row, h, y, mean, rstd);
     });
   }
 
   static void norm_backward(const NormParams<T>& p, const float* mean, const float* rstd,
-                            const T* d_y, T* d_x, float* d_gain, float* d_bias, Parallel& parallel,
-                            float* workspace) {
+                            const T* d_y, const T* d_h, T* d_x, float* d_gain, float* d_bias,
+                            Parallel& parallel, float* workspace) {
     const int64_t padded = round_up(p.size, kAlign);
     const int64_t share = (p.rows + kNormParts - 1) / kNormParts;
     parallel.run(kNormParts, [&](int64_t part, int) {
       float* sums = workspace + part * 2 * padded;
       std::fill_n(sums, 2 * padded, 0.0F);
       for (int64_t row = part * share; row < std::min(p.rows, (part + 1) * share); ++row)
-        norm_backward_row(p, row, p.centred ? mean[row] : 0.0F, rstd[row], d_y, d_x, sums,
+        norm_backward_row(p, row, p.centred ? mean[row] : 0.0F, rstd[row], d_y, d_h, d_x, sums,
                           sums + padded);
     });
     for (float* to : {d_gain, d_bias}) {
@@ -113,8 +113,9 @@ FusedTable<T> fused() {
 }  // namespace cpu
 
 template <class T>
-void norm_forward(const NormParams<T>& params, T* y, float* mean, float* rstd, Parallel& parallel) {
-  cpu::fused<T>().norm_forward(params, y, mean, rstd, parallel);
+void norm_forward(const NormParams<T>& params, T* h, T* y, float* mean, float* rstd,
+                  Parallel& parallel) {
+  cpu::fused<T>().norm_forward(params, h, y, mean, rstd, parallel);
 }
 
 int64_t norm_backward_workspace(int64_t size) {
@@ -123,8 +124,10 @@ int64_t norm_backward_workspace(int64_t size) {
 
 template <class T>
 void norm_backward(const NormParams<T>& params, const float* mean, const float* rstd, const T* d_y,
-                   T* d_x, float* d_gain, float* d_bias, Parallel& parallel, float* workspace) {
-  cpu::fused<T>().norm_backward(params, mean, rstd, d_y, d_x, d_gain, d_bias, parallel, workspace);
+                   const T* d_h, T* d_x, float* d_gain, float* d_bias, Parallel& parallel,
+                   float* workspace) {
+  cpu::fused<T>().norm_backward(params, mean, rstd, d_y, d_h, d_x, d_gain, d_bias, parallel,
+                                workspace);
 }
 
 template <class T>
@@ -153,13 +156,13 @@ void adamw(const AdamWParams& params, Parallel& parallel) {
   HWY_DYNAMIC_DISPATCH(cpu::adamw_step)(params, parallel);
 }
 
-#define TEMPERA_INSTANTIATE(T)                                                                \
-  template void norm_forward(const NormParams<T>&, T*, float*, float*, Parallel&);            \
-  template void norm_backward(const NormParams<T>&, const float*, const float*, const T*, T*, \
-                              float*, float*, Parallel&, float*);                             \
-  template void swiglu_forward(int64_t, int64_t, const T*, T*, Parallel&);                    \
-  template void swiglu_backward(int64_t, int64_t, const T*, const T*, T*, Parallel&);         \
-  template void rotary(const RotaryParams<T>&, Parallel&);                                    \
+#define TEMPERA_INSTANTIATE(T)                                                            \
+  template void norm_forward(const NormParams<T>&, T*, T*, float*, float*, Parallel&);    \
+  template void norm_backward(const NormParams<T>&, const float*, const float*, const T*, \
+                              const T*, T*, float*, float*, Parallel&, float*);           \
+  template void swiglu_forward(int64_t, int64_t, const T*, T*, Parallel&);                \
+  template void swiglu_backward(int64_t, int64_t, const T*, const T*, T*, Parallel&);     \
+  template void rotary(const RotaryParams<T>&, Parallel&);                                \
   template void cross_entropy(const CrossEntropyParams<T>&, Parallel&)
 TEMPERA_INSTANTIATE(float);
 TEMPERA_INSTANTIATE(BFloat16);
