@@ -17,7 +17,8 @@ namespace tempera::kernels {
 
 // bf16_out: the backward pass reads, and the results show, what is left of T's numbers in bf16.
 template <class R>
-std::vector<Result> run_reference(Problem<R>& problem, bool bf16_out) {
+std::vector<Result> run_reference(Problem<R>& problem, bool bf16_out,
+                                  reference::Weights weights = {}) {
   const auto round = [bf16_out](std::vector<Result> results) {
     for (Result& result : results)
       if (bf16_out && !result.real)
@@ -25,13 +26,13 @@ std::vector<Result> run_reference(Problem<R>& problem, bool bf16_out) {
     return results;
   };
   if (problem.settings().decodes()) {
-    reference::decode(problem.decode_params(), problem.outputs());
+    reference::decode(problem.decode_params(), problem.outputs(), weights);
     return round(problem.output_results());
   }
-  reference::forward(problem.params(), problem.outputs());
+  reference::forward(problem.params(), problem.outputs(), weights);
   std::vector<Result> results = round(problem.output_results());
   problem.tensors().at("out").fill(results[0].values);
-  reference::backward(problem.params(), problem.gradients());
+  reference::backward(problem.params(), problem.gradients(), weights);
   for (Result& gradient : round(problem.gradient_results())) results.push_back(std::move(gradient));
   return results;
 }

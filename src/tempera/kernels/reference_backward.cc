@@ -46,9 +46,11 @@ void clear(const AttentionParams<T>& p, const AttentionGradients<T>& gradients) 
 template <class T>
 class Backward {
  public:
-  Backward(const AttentionParams<T>& params, const AttentionGradients<T>& gradients)
+  Backward(const AttentionParams<T>& params, const AttentionGradients<T>& gradients,
+           Weights weights)
       : p_(params),
         gradients_(gradients),
+        weights_(weights),
         scales_(params),
         d_q_scale_(params.shape.batch, params.shape.q_heads, params.shape.q_rows),
         d_k_scale_(params.shape.batch, params.shape.kv_heads, params.shape.kv_rows),
@@ -101,7 +103,8 @@ class Backward {
       d_probability.push_back(row.keep[at] * a_v * product);
       d_v_scale_(b, row.kv_head, j) += weight * product;
       if (gradients_.v)
-        add(weight * a_v, d_out, gradients_.v.at(b, row.kv_head, j), p_.shape.v_size);
+        add(rounded(weight * a_v, weights_), d_out, gradients_.v.at(b, row.kv_head, j),
+            p_.shape.v_size);
     }
     return d_probability;
   }
@@ -113,7 +116,7 @@ class Backward {
     const T a_k = scales_.k(b, row.kv_head, j);
     d_q_scale_(b, h, i) += d * p_.scale * a_k * row.dot[at];
     d_k_scale_(b, row.kv_head, j) += d * p_.scale * a_q * row.dot[at];
-    const T factor = d * p_.scale * a_q * a_k;
+    const T factor = rounded(d * p_.scale * a_q * a_k, weights_);
     const T* q = p_.q.at(b, h, i);
     const T* k = p_.k.at(b, row.kv_head, j);
     if (gradients_.q) add(factor, k, gradients_.q.at(b, h, i), p_.shape.qk_size);
@@ -123,6 +126,7 @@ class Backward {
 
   const AttentionParams<T>& p_;
   const AttentionGradients<T>& gradients_;
+  const Weights weights_;
   const RowScales<T> scales_;
   RowNumbers<T> d_q_scale_, d_k_scale_, d_v_scale_;
 };
@@ -130,12 +134,13 @@ class Backward {
 }  // namespace
 
 template <class T>
-void backward(const AttentionParams<T>& params, const AttentionGradients<T>& gradients) {
+void backward(const AttentionParams<T>& params, const AttentionGradients<T>& gradients,
+              Weights weights) {
   validate(params, gradients);
-  Backward(params, gradients).run();
+  Backward(params, gradients, weights).run();
 }
 
-template void backward(const AttentionParams<double>&, const AttentionGradients<double>&);
-template void backward(const AttentionParams<float>&, const AttentionGradients<float>&);
+template void backward(const AttentionParams<double>&, const AttentionGradients<double>&, Weights);
+template void backward(const AttentionParams<float>&, const AttentionGradients<float>&, Weights);
 
 }  // namespace tempera::kernels::reference

@@ -11,13 +11,15 @@ namespace {
 
 template <class T>
 void write_row(const AttentionParams<T>& p, const RowScales<T>& scales, const Row<T>& row,
-               const AttentionOutputs<T>& outputs, int64_t b, int64_t h, int64_t i) {
+               const AttentionOutputs<T>& outputs, Weights weights, int64_t b, int64_t h,
+               int64_t i) {
   T* out = outputs.out.at(b, h, i);
   std::fill_n(out, p.shape.v_size, T{0});
   for (int64_t j = row.keys.begin; j < row.keys.end; ++j) {
     const auto at = static_cast<size_t>(j - row.keys.begin);
     const T weight = row.probability[at] * row.beside_sink * row.keep[at];
-    add(weight * scales.v(b, row.kv_head, j), p.v.at(b, row.kv_head, j), out, p.shape.v_size);
+    add(rounded(weight * scales.v(b, row.kv_head, j), weights), p.v.at(b, row.kv_head, j), out,
+        p.shape.v_size);
   }
   if (outputs.lse) *outputs.lse.at(b, h, i) = row.lse;
   if (outputs.max) *outputs.max.at(b, h, i) = row.max;
@@ -50,7 +52,8 @@ void copy_rows(const DecodeParams<T>& params, Rows<const T> cache, int64_t size,
 }  // namespace
 
 template <class T>
-void forward(const AttentionParams<T>& params, const AttentionOutputs<T>& outputs) {
+void forward(const AttentionParams<T>& params, const AttentionOutputs<T>& outputs,
+             Weights weights) {
   validate(params, outputs);
   const Shape& shape = params.shape;
   const RowScales<T> scales(params);
@@ -59,12 +62,12 @@ void forward(const AttentionParams<T>& params, const AttentionOutputs<T>& output
   for (int64_t b = 0; b < shape.batch; ++b)
     for (int64_t h = 0; h < shape.q_heads; ++h)
       for (int64_t i = 0; i < shape.q_rows; ++i)
-        write_row(params, scales, attend(params, scales, b, h, i), outputs, b, h, i);
+        write_row(params, scales, attend(params, scales, b, h, i), outputs, weights, b, h, i);
 }
 
 // The cache is copied out into plain rows, and lengths and positions become explicit key ranges.
 template <class T>
-void decode(const DecodeParams<T>& params, const AttentionOutputs<T>& outputs) {
+void decode(const DecodeParams<T>& params, const AttentionOutputs<T>& outputs, Weights weights) {
   validate(params, outputs);
   AttentionParams<T> plain = params.attention;
   const Shape& shape = plain.shape;
@@ -84,12 +87,12 @@ void decode(const DecodeParams<T>& params, const AttentionOutputs<T>& outputs) {
       end.push_back(static_cast<int32_t>(std::min<int64_t>(keys.end, params.lengths[b])));
     }
   plain.mask = Mask{.key_begin = begin.data(), .key_end = end.data()};
-  forward(plain, outputs);
+  forward(plain, outputs, weights);
 }
 
-template void forward(const AttentionParams<double>&, const AttentionOutputs<double>&);
-template void forward(const AttentionParams<float>&, const AttentionOutputs<float>&);
-template void decode(const DecodeParams<double>&, const AttentionOutputs<double>&);
-template void decode(const DecodeParams<float>&, const AttentionOutputs<float>&);
+template void forward(const AttentionParams<double>&, const AttentionOutputs<double>&, Weights);
+template void forward(const AttentionParams<float>&, const AttentionOutputs<float>&, Weights);
+template void decode(const DecodeParams<double>&, const AttentionOutputs<double>&, Weights);
+template void decode(const DecodeParams<float>&, const AttentionOutputs<float>&, Weights);
 
 }  // namespace tempera::kernels::reference

@@ -1,6 +1,7 @@
 #include "tempera/kernels/reference_row.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -138,6 +139,15 @@ T dot(const T* x, const T* y, int64_t size) {
 }
 
 template <class T>
+T rounded(T value, Weights weights) {
+  if (weights.grid == 0) return value;
+  const auto bits =
+      std::bit_cast<uint32_t>(static_cast<float>(static_cast<double>(value) / weights.grid));
+  const uint32_t nearest = (bits + 0x7FFFU + (bits >> 16 & 1)) & 0xFFFF0000U;
+  return static_cast<T>(static_cast<double>(std::bit_cast<float>(nearest)) * weights.grid);
+}
+
+template <class T>
 void add(T factor, const T* x, T* y, int64_t size) {
   for (int64_t c = 0; c < size; ++c) y[c] += factor * x[c];
 }
@@ -190,6 +200,7 @@ Row<T> attend(const AttentionParams<T>& params, const RowScales<T>& scales, int6
 
 #define TEMPERA_INSTANTIATE(T)                                                           \
   template T dot(const T*, const T*, int64_t);                                           \
+  template T rounded(T, Weights);                                                        \
   template void add(T, const T*, T*, int64_t);                                           \
   template RowNumbers<T> evaluate(const Scale<T>&, const Extent&);                       \
   template void add_scale_gradient(const Scale<T>&, const Extent&, const RowNumbers<T>&, \

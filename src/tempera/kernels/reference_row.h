@@ -6,6 +6,7 @@
 #include "tempera/kernels/attention.h"
 #include "tempera/kernels/extent.h"
 #include "tempera/kernels/mask.h"
+#include "tempera/kernels/reference.h"
 
 // What the forward and the backward pass of the reference share: the scales of the rows and one row
 // of probabilities.
@@ -75,6 +76,9 @@ Row<T> attend(const AttentionParams<T>& params, const RowScales<T>& scales, int6
 
 template <class T>
 T dot(const T* x, const T* y, int64_t size);
+// To the nearest number that weights may be, ties to even.
+template <class T>
+T rounded(T value, Weights weights);
 // y += factor * x
 template <class T>
 void add(T factor, const T* x, T* y, int64_t size);

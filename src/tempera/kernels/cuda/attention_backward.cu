@@ -8,22 +8,48 @@
 namespace tempera::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 8;
+constexpr int kRowThreads = 256;
+constexpr int kRowLanes = 16;
 
-// mean = <out, d_out>, a warp for every row.
+// A sink that takes more than this, as an exponent, leaves nothing to the keys.
+constexpr float kMostOfSink = 60;
+
+// The numbers of a row by kRowLanes lanes.
 template <class T>
-__global__ void __launch_bounds__(kWarps* kWarp)
-    mean_kernel(Shape s, Rows<const T> out, Rows<const T> d_out, float* mean) {
-  const int64_t i = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
-  const int64_t h = blockIdx.y, b = blockIdx.z;
-  if (i >= s.q_rows) return;
-  const T* const x = row_at(out, b, h, i);
-  const T* const y = row_at(d_out, b, h, i);
-  float sum = 0;
-  for (int64_t c = threadIdx.x % kWarp; c < s.v_size; c += kWarp)
-    sum = fmaf(to_float(x[c]), to_float(y[c]), sum);
-  sum = sum_lanes<kWarp>(sum);
-  if (threadIdx.x % kWarp == 0) mean[(b * s.q_heads + h) * s.q_rows + i] = sum;
+__global__ void __launch_bounds__(kRowThreads)
+    rows_kernel(const __grid_constant__ Problem<T> p, const __grid_constant__ Backward<T> g,
+                Rows<const T> out, bool whole, Rows<const float> lse, Rows<const float> d_lse) {
+  const Shape& s = p.shape;
+  const int lane = static_cast<int>(threadIdx.x) % kRowLanes;
+  const int i = static_cast<int>(blockIdx.x) * (kRowThreads / kRowLanes) +
+                static_cast<int>(threadIdx.x) / kRowLanes;
+  const int h = static_cast<int>(blockIdx.y), b = static_cast<int>(blockIdx.z);
+  const bool inside = i < s.q_rows;
+  float mean = 0;
+  if (inside) {
+    const T* const x = row_at(out, b, h, i);
+    const T* const y = row_at(g.d_out, b, h, i);
+    for (int c = lane * kPack; c < s.v_size; c += kRowLanes * kPack) {  // sizes are whole packs
+      float x_pack[kPack], y_pack[kPack];
+      load_floats(x + c, whole, x_pack);
+      load_floats(y + c, whole, y_pack);
+#pragma unroll
+      for (int e = 0; e < kPack; ++e) mean = fmaf(x_pack[e], y_pack[e], mean);
+    }
+  }
+  mean = sum_lanes<kRowLanes>(mean);
+  if (!inside || lane != 0) return;
+  const int64_t dense = (b * s.q_heads + h) * s.q_rows + i;
+  const float log_sum = *row_at(lse, b, h, i);
+  const float sink = p.sinks ? expf(fminf(p.sinks[h] - log_sum, kMostOfSink)) : 0;
+  g.rows.mean[dense] = mean;
+  g.rows.factor[dense] = p.scale * (p.a_q.data ? *row_at(p.a_q, b, h, i) : 1) * g.factor_unit;
+  g.rows.lse[dense] = (log_sum + log1pf(sink)) * kUnit<T>;
+  g.rows.shift[dense] = mean - (d_lse.data ? *row_at(d_lse, b, h, i) * (1 + sink) : 0);
+  if (h != 0) return;
+  const KeySpan span = visible_span(p, b, i);
+  g.rows.begin[b * s.q_rows + i] = span.begin;
+  g.rows.end[b * s.q_rows + i] = span.end;
 }
 
 constexpr int kSinkThreads = 512;
@@ -57,7 +83,10 @@ struct Plan {
   Plan(const AttentionParams<T>& p, const AttentionGradients<T>& g, void* workspace)
       : pieces(workspace), scales(p, pieces) {
     const Shape& s = p.shape;
-    mean = pieces.floats(s.batch * s.q_heads * s.q_rows);
+    const int64_t count = s.batch * s.q_heads * s.q_rows;
+    for (float** numbers : {&rows.mean, &rows.factor, &rows.lse, &rows.shift})
+      *numbers = pieces.floats(count);
+    for (int32_t** numbers : {&rows.begin, &rows.end}) *numbers = pieces.ints(s.batch * s.q_rows);
     own_q = p.q_scale.recipe.source.data == p.q.data;
     own_k = p.k_scale.recipe.source.data == p.k.data;
     own_v = p.v_scale.recipe.source.data == p.v.data;
@@ -88,7 +117,8 @@ struct Plan {
   CallScales<T> scales;
   OwnRecipe q_recipe, k_recipe, v_recipe;
   bool own_q, own_k, own_v;
-  float *mean, *partial;
+  GradientRows rows;
+  float* partial;
   float *d_a_q = nullptr, *d_a_k = nullptr, *d_a_v = nullptr;
 };
 
@@ -120,10 +150,9 @@ void attention_backward(const AttentionParams<T>& params, const AttentionGradien
   plan.scales.finish(params, stream);
   const Problem<T> problem = make_problem(params, plan.scales);
   Backward<T> g;
-  g.lse = gradients.lse;
+  g.rows = plan.rows;
+  g.factor_unit = is_plain(problem) ? kUnit<T> : 1;
   g.d_out = gradients.d_out;
-  g.d_lse = gradients.d_lse;
-  g.mean = plan.mean;
   g.whole = aligned(gradients.d_out);
   g.d_q = gradients.q;
   g.d_k = gradients.k;
@@ -137,12 +166,14 @@ void attention_backward(const AttentionParams<T>& params, const AttentionGradien
   g.own_k = plan.k_recipe;
   g.own_v = plan.v_recipe;
   if (s.batch * s.q_rows > 0)
-    mean_kernel<<<dim3(static_cast<unsigned>(ceil_div(s.q_rows, kWarps)),
+    rows_kernel<<<dim3(static_cast<unsigned>(ceil_div(s.q_rows, kRowThreads / kRowLanes)),
                        static_cast<unsigned>(s.q_heads), static_cast<unsigned>(s.batch)),
-                  kWarps * kWarp, 0, stream>>>(s, gradients.out, gradients.d_out, plan.mean);
+                  kRowThreads, 0, stream>>>(problem, g, gradients.out,
+                                            g.whole && aligned(gradients.out), gradients.lse,
+                                            gradients.d_lse);
   if (gradients.sinks)
     sink_kernel<<<static_cast<unsigned>(s.q_heads), kSinkThreads, 0, stream>>>(
-        s, params.sinks, gradients.lse, plan.mean, gradients.sinks);
+        s, params.sinks, gradients.lse, plan.rows.mean, gradients.sinks);
   check_launch("attention_backward");
   if (g.d_k || g.d_v || g.d_a_k || g.d_a_v) launch_key_gradients(problem, g, stream);
   if (g.d_q || g.d_a_q || g.d_post) launch_query_gradients(problem, g, stream);

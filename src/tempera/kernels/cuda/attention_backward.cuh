@@ -13,38 +13,50 @@ struct OwnRecipe {
   int64_t size = 0;
 };
 
+// What the gradients of a query row depend on, computed once: dense (batch, q_heads, q_rows).
+struct GradientRows {
+  float* mean;           // <out, d_out>
+  float* factor;         // scale * a_q; times kUnit for the plain kernels
+  float* lse;            // of the keys and the sink, in units of powers
+  float* shift;          // d_logit = p (<d_out, v> a_v - shift), p the probability beside the sink
+  int32_t *begin, *end;  // the keys that it sees, (batch, q_rows)
+};
+
 // Device pointers of the backward pass beside the problem itself.
 template <class T>
 struct Backward {
-  Rows<const float> lse;
+  GradientRows rows;
+  float factor_unit;  // of rows.factor
   Rows<const T> d_out;
-  Rows<const float> d_lse;
-  const float* mean;  // <out, d_out> of every row, dense
-  bool whole;         // rows of d_out are made of whole vectors
+  bool whole;  // rows of d_out are made of whole vectors
   Rows<T> d_q, d_k, d_v;
   float *d_a_q, *d_a_k, *d_a_v;  // dense; absent: not wanted
   Rows<float> d_post, d_bias;
   OwnRecipe own_q, own_k, own_v;
 };
 
-// A query row, with what its gradients depend on.
+// A query row of one of these kernels.
 struct GradientRow {
-  QueryRow row;
-  float lse = -INFINITY;
-  float beside = 1;  // the share of the probability that the sink leaves to the keys
-  float mean = 0;
-  float d_lse = 0;
+  float factor = 0, lse = 0, shift = 0;
+  int begin = 0, end = 0;
+  float post = 1;
+  const float* bias = nullptr;
+  DropoutRow dropout = {};
 };
 
 template <class T>
 __device__ inline GradientRow gradient_row(const Problem<T>& p, const Backward<T>& g, int b, int h,
                                            int i) {
   GradientRow r;
-  r.row = query_row(p, b, h, i);
-  r.lse = *row_at(g.lse, b, h, i);
-  if (p.sinks) r.beside = 1 / (1 + expf(p.sinks[h] - r.lse));
-  r.mean = g.mean[(b * p.shape.q_heads + h) * p.shape.q_rows + i];
-  if (g.d_lse.data) r.d_lse = *row_at(g.d_lse, b, h, i);
+  const int64_t dense = (b * p.shape.q_heads + h) * p.shape.q_rows + i;
+  r.factor = g.rows.factor[dense];
+  r.lse = g.rows.lse[dense];
+  r.shift = g.rows.shift[dense];
+  r.begin = g.rows.begin[b * p.shape.q_rows + i];
+  r.end = g.rows.end[b * p.shape.q_rows + i];
+  if (p.post.data) r.post = *row_at(p.post, b, h, i);
+  if (p.bias.data) r.bias = row_at(p.bias, b, h, i);
+  if (p.threshold > 0) r.dropout = dropout_row(p.seed, static_cast<uint64_t>(dense));
   return r;
 }
 
@@ -54,21 +66,54 @@ struct Element {
   float d_x = 0;  // of scale * a_q * a_k * <q, k> + bias
 };
 
-// dot = <q, k>, product = <d_out, v>.
-template <class T>
-__device__ inline Element element_of(const Problem<T>& p, const GradientRow& r, int j, float a_k,
-                                     float a_v, float dot, float product) {
-  const Logit logit = logit_of(p, r.row, j, a_k, dot);
-  Element e;
-  if (logit.value == -INFINITY) return e;
-  const float probability = exp_of<T>(logit.value - r.lse);
-  if (probability == 0) return e;  // what it is multiplied with may be infinite
-  const float keep = kept(p, r.row, j);
-  e.weight = probability * r.beside * keep;
-  const float d_logit = probability * (r.beside * (keep * a_v * product - r.mean) + r.d_lse);
-  e.d_post = d_logit * logit.capped;
-  e.d_x = d_logit * r.row.post * logit.slope;
-  return e;
+struct Products {
+  int j;  // the key
+  float a_k, a_v;
+  float dot, product;  // <q, k>, <d_out, v>
+};
+
+// Some elements side by side, so that whether the call has a feature is asked once for all of them;
+// row(n) is the query row of the n-th.
+template <bool kPlain, int kCount, class T, class Row>
+__device__ inline void elements_of(const Problem<T>& p, Row row, const Products (&from)[kCount],
+                                   Element (&to)[kCount]) {
+  float x[kCount], slope[kCount], keep[kCount];
+#pragma unroll
+  for (int n = 0; n < kCount; ++n) {
+    x[n] = from[n].dot * from[n].a_k * row(n).factor;
+    slope[n] = keep[n] = 1;
+  }
+  const auto sees = [&](int n) { return from[n].j >= row(n).begin && from[n].j < row(n).end; };
+  if constexpr (!kPlain) {
+    if (p.bias.data)
+#pragma unroll
+      for (int n = 0; n < kCount; ++n)
+        if (sees(n)) x[n] += row(n).bias[from[n].j];
+    if (p.cap > 0)
+#pragma unroll
+      for (int n = 0; n < kCount; ++n) {
+        const float t = capped_tanh(p, x[n]);
+        x[n] = p.cap * t;
+        slope[n] = 1 - t * t;
+      }
+    if (p.threshold > 0)
+#pragma unroll
+      for (int n = 0; n < kCount; ++n) keep[n] = kept(p, row(n).dropout, from[n].j);
+  }
+#pragma unroll
+  for (int n = 0; n < kCount; ++n) {
+    const GradientRow& r = row(n);
+    const float value = kPlain ? x[n] : x[n] * r.post;
+    // A logit of -inf hides its key, and the row's lse may be -inf with it.
+    const bool seen = sees(n) && value > -INFINITY;
+    const float power = kPlain ? value - r.lse : fmaf(value, kUnit<T>, -r.lse);
+    const float probability = seen ? power_of<T>(power) : 0;
+    const float d_logit = probability * fmaf(keep[n] * from[n].a_v, from[n].product, -r.shift);
+    const bool counts = probability != 0;  // what it is multiplied with may be infinite
+    to[n].weight = probability * keep[n];
+    to[n].d_post = counts ? d_logit * x[n] : 0;
+    to[n].d_x = counts ? d_logit * (kPlain ? 1 : r.post * slope[n]) : 0;
+  }
 }
 
 // d += the recipe's share: half h of a product's numbers, whose row `row` holds the operand.

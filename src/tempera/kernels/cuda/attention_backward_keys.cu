@@ -1,32 +1,88 @@
 #include "tempera/kernels/cuda/attention_backward.cuh"
 #include "tempera/kernels/cuda/error.h"
 
-// Gradients of keys, values and their scales: a block has 16 kWarps keys and goes over the query
+// Gradients of keys, values and their scales: a block has 16 kM kWarps keys and goes over the query
 // rows that may see them. Products are transposed, so that rows are keys: what a lane sums stays
 // with it.
 namespace tempera::kernels::cuda {
 namespace {
 
-template <class T, int kColumns, int kWarps, int kQueries>
-struct KeyTiles {
+// Query rows come in tiles of kQueries; with two stages, one is copied while another is computed.
+template <class T, int kColumns_, int kWarps_, int kM_, int kQueries_, int kStages_, bool kPlain_>
+struct KeyShape {
+  static constexpr int kColumns = kColumns_, kWarps = kWarps_, kM = kM_, kQueries = kQueries_;
+  static constexpr int kStages = kStages_;
+  static constexpr bool kPlain = kPlain_;
+  static constexpr int kThreads = kWarps * kWarp;
+  // Of a multiprocessor, where registers allow it.
+  static constexpr int kBlocks = sizeof(T) == 2 && kColumns == 64 && kM == 1 ? 3 : 1;
   static constexpr int kStride = tile_stride<T>(kColumns);
-  static constexpr int kKeys = kTileRows * kWarps;
-  static constexpr size_t kBytes =
-      sizeof(GradientRow) * kQueries + sizeof(T) * kStride * 2 * (kKeys + kQueries);
+  static constexpr int kWarpKeys = kTileRows * kM, kKeys = kWarpKeys * kWarps;
+};
 
-  GradientRow* rows;
-  T *k, *v, *q, *d_out;
-  __device__ explicit KeyTiles(unsigned char* memory)
-      : rows(reinterpret_cast<GradientRow*>(memory)),
-        k(reinterpret_cast<T*>(rows + kQueries)),
-        v(k + kKeys * kStride),
-        q(v + kKeys * kStride),
-        d_out(q + kQueries * kStride) {}
+// A tile of query rows.
+template <class T, class S>
+struct alignas(16) QueryStage {
+  T q[S::kQueries * S::kStride], d_out[S::kQueries * S::kStride];
+  float factor[S::kQueries], lse[S::kQueries], shift[S::kQueries];
+  int begin[S::kQueries], end[S::kQueries];
+  // Not of the plain kernel:
+  float post[S::kPlain ? 1 : S::kQueries];
+  DropoutRow dropout[S::kPlain ? 1 : S::kQueries];
+
+  __device__ void copy(const Problem<T>& p, const Backward<T>& g, int b, int h, int first,
+                       int last) {
+    copy_rows<S::kColumns, S::kQueries, S::kThreads>(q, row_at(p.q, b, h, 0), p.q.row, first, 0,
+                                                     last, static_cast<int>(p.shape.qk_size),
+                                                     p.whole);
+    copy_rows<S::kColumns, S::kQueries, S::kThreads>(d_out, row_at(g.d_out, b, h, 0), g.d_out.row,
+                                                     first, 0, last,
+                                                     static_cast<int>(p.shape.v_size), g.whole);
+    const int64_t dense = (b * p.shape.q_heads + h) * p.shape.q_rows;
+    const int64_t sequence = b * p.shape.q_rows;
+    const auto numbers = [&](auto* to, const auto* from) {
+      copy_numbers<S::kQueries, S::kThreads>(to, from, 1, first, 0, last);
+    };
+    numbers(factor, g.rows.factor + dense);
+    numbers(lse, g.rows.lse + dense);
+    numbers(shift, g.rows.shift + dense);
+    numbers(begin, g.rows.begin + sequence);
+    numbers(end, g.rows.end + sequence);
+    if constexpr (!S::kPlain)
+      for (int r = static_cast<int>(threadIdx.x); r < S::kQueries; r += S::kThreads) {
+        if (first + r >= last) continue;
+        post[r] = p.post.data ? *row_at(p.post, b, h, first + r) : 1;
+        if (p.threshold > 0)
+          dropout[r] = dropout_row(p.seed, static_cast<uint64_t>(dense + first + r));
+      }
+    commit_copies();
+  }
+  __device__ GradientRow row(const Problem<T>& p, int b, int h, int first, int r) const {
+    GradientRow row;
+    row.factor = factor[r];
+    row.lse = lse[r];
+    row.shift = shift[r];
+    row.begin = begin[r];
+    row.end = end[r];
+    if constexpr (!S::kPlain) {
+      row.post = post[r];
+      if (p.bias.data) row.bias = row_at(p.bias, b, h, first + r);
+      row.dropout = dropout[r];
+    }
+    return row;
+  }
+};
+
+template <class T, class S>
+struct KeyTiles {
+  T k[S::kKeys * S::kStride], v[S::kKeys * S::kStride];
+  QueryStage<T, S> stage[S::kStages];
 };
 
 // The query rows that may see keys [begin, end).
 template <class T>
-__device__ KeySpan query_span(const Problem<T>& p, int begin, int end) {
+__device__ KeySpan query_span(const Problem<T>& p, const Backward<T>& g, int b, int begin,
+                              int end) {
   int64_t first = 0, last = p.shape.q_rows;
   const int64_t offset = p.mask.query_offset;
   if (p.mask.causal) first = max(first, begin - offset);
@@ -35,107 +91,193 @@ __device__ KeySpan query_span(const Problem<T>& p, int begin, int end) {
     last = min(last, end - 1 + p.mask.window - offset);
   }
   first = min(max(first, int64_t{0}), p.shape.q_rows);
-  return {static_cast<int>(first), static_cast<int>(max(last, first))};
+  const KeySpan span = {static_cast<int>(first), static_cast<int>(max(last, first))};
+  if (!p.mask.key_begin && !p.mask.key_end) return span;
+  // Those of other documents are left out at both ends.
+  __shared__ int from, to;
+  if (threadIdx.x == 0) {
+    from = span.end;
+    to = span.begin;
+  }
+  __syncthreads();
+  int lowest = span.end, highest = span.begin;
+  for (int i = span.begin + static_cast<int>(threadIdx.x); i < span.end;
+       i += static_cast<int>(blockDim.x)) {
+    const int64_t at = b * p.shape.q_rows + i;
+    if (max(g.rows.begin[at], begin) >= min(g.rows.end[at], end)) continue;
+    lowest = min(lowest, i);
+    highest = i + 1;
+  }
+  atomicMin(&from, lowest);
+  atomicMax(&to, highest);
+  __syncthreads();
+  return {min(from, to), to};
 }
 
-template <class T, int kTiles>
-__device__ void write_rows(const Rows<T>& to, int b, int h, const int (&key)[2], int rows,
-                           int64_t size, const float (&c)[kTiles][4]) {
-  if (!to.data) return;
+// What a lane's keys have beside their rows.
+template <int kM>
+struct KeyNumbers {
+  int key[kM][2];
+  float a_k[kM][2], a_v[kM][2];
+  float d_a_k[kM][2] = {}, d_a_v[kM][2] = {};
+};
+
+// Products to gradients, c of the logits' factors <q, k> and d of the weights.
+template <class T, class S, int kTiles>
+__device__ inline void plain_elements(const QueryStage<T, S>& stage, float (&c)[S::kM][kTiles][4],
+                                      float (&d)[S::kM][kTiles][4]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
 #pragma unroll
-  for (int n = 0; n < kTiles; ++n)
+  for (int n = 0; n < kTiles; ++n) {
+    const int column = n * 8 + lane % 4 * 2;
+    const float2 factor = *reinterpret_cast<const float2*>(stage.factor + column);
+    const float2 lse = *reinterpret_cast<const float2*>(stage.lse + column);
+    const float2 shift = *reinterpret_cast<const float2*>(stage.shift + column);
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int column = n * 8 + lane % 4 * 2 + e % 2;
-      if (column < size && key[e / 2] < rows)
-        row_at(to, b, h, key[e / 2])[column] = from_float<T>(c[n][e]);
-    }
+    for (int m = 0; m < S::kM; ++m)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float f = e % 2 == 0 ? factor.x : factor.y;
+        const float p = power_of<T>(fmaf(c[m][n][e], f, e % 2 == 0 ? -lse.x : -lse.y));
+        c[m][n][e] = p * (d[m][n][e] - (e % 2 == 0 ? shift.x : shift.y)) * f;
+        d[m][n][e] = p;
+      }
+  }
 }
 
-template <class T, int kColumns, int kWarps, int kQueries>
-__global__ void __launch_bounds__(kWarps* kWarp)
+template <class T, class S, int kTiles>
+__device__ inline void all_elements(const Problem<T>& p, const QueryStage<T, S>& stage, int b,
+                                    int h, int first, KeyNumbers<S::kM>& keys,
+                                    float (&c)[S::kM][kTiles][4], float (&d)[S::kM][kTiles][4]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  constexpr int kCount = 4 * S::kM;
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+    const int column = n * 8 + lane % 4 * 2;
+    const GradientRow rows[2] = {stage.row(p, b, h, first, column),
+                                 stage.row(p, b, h, first, column + 1)};
+    Products products[kCount];
+    Element elements[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int m = i / 4, e = i % 4, half = e / 2;
+      products[i] = {keys.key[m][half], keys.a_k[m][half], keys.a_v[m][half], c[m][n][e],
+                     d[m][n][e]};
+    }
+    elements_of<S::kPlain>(
+        p, [&](int i) -> const GradientRow& { return rows[i % 2]; }, products, elements);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int m = i / 4, e = i % 4, half = e / 2;
+      c[m][n][e] = elements[i].d_x * rows[e % 2].factor;
+      d[m][n][e] = elements[i].weight;
+      // Products of hidden keys may be anything.
+      if (elements[i].d_x != 0)
+        keys.d_a_k[m][half] = fmaf(c[m][n][e], products[i].dot, keys.d_a_k[m][half]);
+      if (elements[i].weight != 0)
+        keys.d_a_v[m][half] = fmaf(d[m][n][e], products[i].product, keys.d_a_v[m][half]);
+    }
+  }
+}
+
+template <class T, class S>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     key_kernel(const __grid_constant__ Problem<T> p, const __grid_constant__ Backward<T> g) {
-  using Tiles = KeyTiles<T, kColumns, kWarps, kQueries>;
-  constexpr int kStride = Tiles::kStride;
+  constexpr int kColumns = S::kColumns, kM = S::kM, kQueries = S::kQueries;
   extern __shared__ __align__(128) unsigned char memory[];
-  const Tiles tiles(memory);
+  auto& tiles = *reinterpret_cast<KeyTiles<T, S>*>(memory);
   const int b = static_cast<int>(blockIdx.z), kv_head = static_cast<int>(blockIdx.y);
   const auto rows = static_cast<int>(p.shape.kv_rows);
-  const int first_key = static_cast<int>(blockIdx.x) * Tiles::kKeys;
-  const int last_key = min(rows, first_key + Tiles::kKeys);
+  const int first_key = static_cast<int>(blockIdx.x) * S::kKeys;
   const int depth = padded_depth(p.shape.qk_size), width = padded_depth(p.shape.v_size);
-  const auto qk_size = static_cast<int>(p.shape.qk_size), v_size = static_cast<int>(p.shape.v_size);
-  copy_tile<kColumns>(tiles.k, Tiles::kKeys, depth, first_key, 0, rows, qk_size, p.whole,
-                      [&](int j) { return row_at(p.k, b, kv_head, j); });
-  copy_tile<kColumns>(tiles.v, Tiles::kKeys, width, first_key, 0, rows, v_size, p.whole,
-                      [&](int j) { return row_at(p.v, b, kv_head, j); });
+  copy_rows<kColumns, S::kKeys, S::kThreads>(tiles.k, row_at(p.k, b, kv_head, 0), p.k.row,
+                                             first_key, 0, rows, static_cast<int>(p.shape.qk_size),
+                                             p.whole);
+  copy_rows<kColumns, S::kKeys, S::kThreads>(tiles.v, row_at(p.v, b, kv_head, 0), p.v.row,
+                                             first_key, 0, rows, static_cast<int>(p.shape.v_size),
+                                             p.whole);
+  commit_copies();
 
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             warp = static_cast<int>(threadIdx.x) / kWarp;
-  int key[2];
-  float a_k[2] = {1, 1}, a_v[2] = {1, 1}, d_a_k[2] = {}, d_a_v[2] = {};
+  const int warp_key = warp * S::kWarpKeys;
+  KeyNumbers<kM> keys;
+  const bool bare = !g.d_a_k && !g.d_a_v;  // no sums beside the gradients of rows
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    key[half] = first_key + warp * kTileRows + lane / 4 + half * 8;
-    if (key[half] >= rows) continue;
-    if (p.a_k.data) a_k[half] = *row_at(p.a_k, b, kv_head, key[half]);
-    if (p.a_v.data) a_v[half] = *row_at(p.a_v, b, kv_head, key[half]);
-  }
-  float d_k[kColumns / 8][4] = {}, d_v[kColumns / 8][4] = {};
-  const KeySpan span = query_span(p, first_key, last_key);
-  for (int h = kv_head * p.group(); h < (kv_head + 1) * p.group(); ++h)
-    for (int first = span.begin; first < span.end; first += kQueries) {
-      bool seen = false;
-      for (int r = static_cast<int>(threadIdx.x); r < kQueries; r += kWarps * kWarp) {
-        GradientRow row;
-        if (first + r < span.end) row = gradient_row(p, g, b, h, first + r);
-        tiles.rows[r] = row;
-        seen = seen || max(row.row.begin, first_key) < min(row.row.end, last_key);
-      }
-      if (!__syncthreads_or(seen)) continue;
-      copy_tile<kColumns>(tiles.q, kQueries, depth, first, 0, span.end, qk_size, p.whole,
-                          [&](int i) { return row_at(p.q, b, h, i); });
-      copy_tile<kColumns>(tiles.d_out, kQueries, width, first, 0, span.end, v_size, g.whole,
-                          [&](int i) { return row_at(g.d_out, b, h, i); });
-      tile_wait<0>();
-      __syncthreads();
-      float c[kQueries / 8][4], d[kQueries / 8][4];
-      product_rows(c, tiles.k + warp * kTileRows * kStride, kStride, tiles.q, kStride, depth);
-      product_rows(d, tiles.v + warp * kTileRows * kStride, kStride, tiles.d_out, kStride, width);
+  for (int m = 0; m < kM; ++m)
 #pragma unroll
-      for (int n = 0; n < kQueries / 8; ++n)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const int half = e / 2;
-          const GradientRow& row = tiles.rows[n * 8 + lane % 4 * 2 + e % 2];
-          const float dot = c[n][e], product = d[n][e];
-          const Element element = element_of(p, row, key[half], a_k[half], a_v[half], dot, product);
-          d_a_k[half] = fmaf(element.d_x * row.row.factor, dot, d_a_k[half]);
-          d_a_v[half] = fmaf(element.weight, product, d_a_v[half]);
-          c[n][e] = element.d_x * row.row.factor * a_k[half];
-          d[n][e] = element.weight * a_v[half];
-        }
-      add_product(d_k, c, tiles.q, kStride, depth);
-      add_product(d_v, d, tiles.d_out, kStride, width);
-      __syncthreads();
+    for (int half = 0; half < 2; ++half) {
+      const int key = first_key + warp_key + m * kTileRows + half * 8 + lane / 4;
+      const bool inside = key < rows;
+      keys.key[m][half] = key;
+      keys.a_k[m][half] = keys.a_v[m][half] = 1;
+      if (S::kPlain || !inside) continue;
+      if (p.a_k.data) keys.a_k[m][half] = *row_at(p.a_k, b, kv_head, key);
+      if (p.a_v.data) keys.a_v[m][half] = *row_at(p.a_v, b, kv_head, key);
     }
-  tile_wait<0>();
-  __syncthreads();
+  const KeySpan span = query_span(p, g, b, first_key, min(rows, first_key + S::kKeys));
+  const int tile_count = (span.end - span.begin + kQueries - 1) / kQueries;
+  const int count = tile_count * p.group();
+  const auto head_of = [&](int at) { return kv_head * p.group() + at / tile_count; };
+  const auto first_of = [&](int at) { return span.begin + at % tile_count * kQueries; };
+  const auto copy = [&](int at) {
+    tiles.stage[at % S::kStages].copy(p, g, b, head_of(at), first_of(at), span.end);
+  };
+  float d_k[kM][kColumns / 8][4] = {}, d_v[kM][kColumns / 8][4] = {};
+  if (S::kStages == 2 && count > 0) copy(0);
+  for (int at = 0; at < count; ++at) {
+    if (S::kStages == 1) {
+      __syncthreads();
+      copy(at);
+    }
+    tile_wait<0>();
+    __syncthreads();
+    if (S::kStages == 2 && at + 1 < count) copy(at + 1);
+    const QueryStage<T, S>& stage = tiles.stage[at % S::kStages];
+    bool seen = false, hides = false;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float sum_k = sum_quad(d_a_k[half]), sum_v = sum_quad(d_a_v[half]);
-    if (key[half] >= rows) continue;
-    const int64_t dense = (b * p.shape.kv_heads + kv_head) * p.shape.kv_rows + key[half];
-    const int row = (key[half] - first_key) * kStride;
-    add_recipe(g.own_k, kv_head, dense, sum_k, tiles.k + row, half, d_k);
-    add_recipe(g.own_v, kv_head, dense, sum_v, tiles.v + row, half, d_v);
-    if (lane % 4 != 0) continue;
-    if (g.d_a_k) g.d_a_k[dense] = sum_k;
-    if (g.d_a_v) g.d_a_v[dense] = sum_v;
+    for (int r = lane; r < kQueries; r += kWarp) {
+      const int from = stage.begin[r] - first_key - warp_key;
+      const int to = stage.end[r] - first_key - warp_key;
+      seen = seen || (to > from && to > 0 && from < S::kWarpKeys);
+      hides = hides || from > 0 || to < S::kWarpKeys;
+    }
+    if (!__any_sync(kAllLanes, seen)) continue;
+    float c[kM][kQueries / 8][4], d[kM][kQueries / 8][4];
+    product_rows<kColumns>(c, tiles.k + warp_key * S::kStride, stage.q, depth);
+    product_rows<kColumns>(d, tiles.v + warp_key * S::kStride, stage.d_out, width);
+    if (S::kPlain && bare && !__any_sync(kAllLanes, hides))
+      plain_elements<T, S>(stage, c, d);
+    else
+      all_elements<T, S>(p, stage, b, head_of(at), first_of(at), keys, c, d);
+    add_product(d_v, d, stage.d_out, width);
+    add_product(d_k, c, stage.q, depth);
   }
-  write_rows(g.d_k, b, kv_head, key, rows, p.shape.qk_size, d_k);
-  write_rows(g.d_v, b, kv_head, key, rows, p.shape.v_size, d_v);
+  tile_wait<0>();
+  __syncthreads();  // the keys are read once more
+  const bool k_pairs = paired(g.d_k), v_pairs = paired(g.d_v);
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float sum_k = sum_quad(keys.d_a_k[m][half]) / g.factor_unit;
+      const float sum_v = sum_quad(keys.d_a_v[m][half]);
+      const int key = keys.key[m][half];
+      if (key >= rows) continue;
+      const int64_t dense = (b * p.shape.kv_heads + kv_head) * p.shape.kv_rows + key;
+      const int row = (key - first_key) * S::kStride;
+      scale_half(d_k[m], half, keys.a_k[m][half] / g.factor_unit);
+      scale_half(d_v[m], half, keys.a_v[m][half]);
+      add_recipe(g.own_k, kv_head, dense, sum_k, tiles.k + row, half, d_k[m]);
+      add_recipe(g.own_v, kv_head, dense, sum_v, tiles.v + row, half, d_v[m]);
+      if (g.d_k.data)
+        write_row(row_at(g.d_k, b, kv_head, key), p.shape.qk_size, k_pairs, half, d_k[m]);
+      if (g.d_v.data)
+        write_row(row_at(g.d_v, b, kv_head, key), p.shape.v_size, v_pairs, half, d_v[m]);
+      if (lane % 4 != 0) continue;
+      if (g.d_a_k) g.d_a_k[dense] = sum_k;
+      if (g.d_a_v) g.d_a_v[dense] = sum_v;
+    }
 }
 
 }  // namespace
@@ -143,15 +285,19 @@ __global__ void __launch_bounds__(kWarps* kWarp)
 template <class T>
 void launch_key_gradients(const Problem<T>& p, const Backward<T>& g, Stream stream) {
   if (p.shape.batch * p.shape.kv_rows == 0) return;
-  with_columns(p.shape, [&]<int kColumns>() {
+  with_kernel(p, is_plain(p), [&]<int kColumns, bool kPlain>() {
+    // Two tiles of keys a warp read queries half as often; longer rows have no registers for them.
+    constexpr bool kHalves = sizeof(T) == 2;
+    constexpr int kM = kPlain && kColumns <= 64 ? 2 : 1;
     constexpr int kWarps = kColumns > 128 ? 2 : 4;
-    using Tiles = KeyTiles<T, kColumns, kWarps, 32>;
-    const auto kernel = key_kernel<T, kColumns, kWarps, 32>;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         static_cast<int>(Tiles::kBytes));
-    const dim3 grid(static_cast<unsigned>(ceil_div(p.shape.kv_rows, Tiles::kKeys)),
+    constexpr int kStages = kHalves ? 2 : 1;
+    using S = KeyShape<T, kColumns, kWarps, kM, 32, kStages, kPlain>;
+    const auto kernel = key_kernel<T, S>;
+    constexpr int kBytes = static_cast<int>(sizeof(KeyTiles<T, S>));
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+    const dim3 grid(static_cast<unsigned>(ceil_div(p.shape.kv_rows, S::kKeys)),
                     static_cast<unsigned>(p.shape.kv_heads), static_cast<unsigned>(p.shape.batch));
-    kernel<<<grid, kWarps * kWarp, Tiles::kBytes, stream>>>(p, g);
+    kernel<<<grid, S::kThreads, kBytes, stream>>>(p, g);
   });
   check_launch("attention_backward, keys");
 }

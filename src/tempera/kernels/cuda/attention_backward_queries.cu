@@ -1,218 +1,205 @@
 #include "tempera/kernels/cuda/attention_backward.cuh"
 #include "tempera/kernels/cuda/error.h"
 
-// Gradients of queries, their scales, post and the bias. A block has 16 kWarps query rows of one
-// head and goes over the keys that they see; for the bias, one tile of keys, over the heads and
-// sequences that share it.
+// Gradients of queries, their scales and post: a block has 16 kM kWarps query rows of one head and
+// goes over the keys that they see.
 namespace tempera::kernels::cuda {
 namespace {
 
-constexpr int kKeys = 32;  // of a tile
-
-template <class T, int kColumns, int kWarps>
-struct QueryTiles {
+// Keys come in tiles of kKeys; with two stages, one is copied while another is computed.
+template <class T, int kColumns_, int kWarps_, int kM_, int kKeys_, int kStages_, bool kPlain_>
+struct QueryShape {
+  static constexpr int kColumns = kColumns_, kWarps = kWarps_, kM = kM_, kKeys = kKeys_;
+  static constexpr int kStages = kStages_;
+  static constexpr bool kPlain = kPlain_;
+  static constexpr int kThreads = kWarps * kWarp;
+  // Of a multiprocessor, where registers allow it.
+  static constexpr int kBlocks = sizeof(T) == 2 && kColumns == 64 ? 3 : 1;
   static constexpr int kStride = tile_stride<T>(kColumns);
-  static constexpr int kRows = kTileRows * kWarps;
-  static constexpr size_t kBytes =
-      sizeof(T) * kStride * 2 * (kRows + kKeys) + sizeof(float) * 2 * kKeys;
+  static constexpr int kWarpRows = kTileRows * kM, kRows = kWarpRows * kWarps;
+};
 
-  T *q, *d_out, *k, *v;
-  float *a_k, *a_v;
-  __device__ explicit QueryTiles(unsigned char* memory)
-      : q(reinterpret_cast<T*>(memory)),
-        d_out(q + kRows * kStride),
-        k(d_out + kRows * kStride),
-        v(k + kKeys * kStride),
-        a_k(reinterpret_cast<float*>(v + kKeys * kStride)),
-        a_v(a_k + kKeys) {}
+// A tile of keys.
+template <class T, class S>
+struct alignas(16) KeyStage {
+  T k[S::kKeys * S::kStride], v[S::kKeys * S::kStride];
+  float a_k[S::kKeys], a_v[S::kKeys];  // undefined where the call has no such scales
 
-  __device__ void copy_queries(const Problem<T>& p, const Backward<T>& g, int b, int h,
-                               int first) const {
-    const auto rows = static_cast<int>(p.shape.q_rows);
-    copy_tile<kColumns>(q, kRows, padded_depth(p.shape.qk_size), first, 0, rows,
-                        static_cast<int>(p.shape.qk_size), p.whole,
-                        [&](int i) { return row_at(p.q, b, h, i); });
-    copy_tile<kColumns>(d_out, kRows, padded_depth(p.shape.v_size), first, 0, rows,
-                        static_cast<int>(p.shape.v_size), g.whole,
-                        [&](int i) { return row_at(g.d_out, b, h, i); });
-  }
-  __device__ void copy_keys(const Problem<T>& p, int b, int h, int first) const {
-    const auto rows = static_cast<int>(p.shape.kv_rows);
-    for (int r = static_cast<int>(threadIdx.x); r < kKeys; r += kWarps * kWarp) {
-      const bool inside = first + r < rows;
-      a_k[r] = inside && p.a_k.data ? *row_at(p.a_k, b, h, first + r) : 1;
-      a_v[r] = inside && p.a_v.data ? *row_at(p.a_v, b, h, first + r) : 1;
-    }
-    copy_tile<kColumns>(k, kKeys, padded_depth(p.shape.qk_size), first, 0, rows,
-                        static_cast<int>(p.shape.qk_size), p.whole,
-                        [&](int j) { return row_at(p.k, b, h, j); });
-    copy_tile<kColumns>(v, kKeys, padded_depth(p.shape.v_size), first, 0, rows,
-                        static_cast<int>(p.shape.v_size), p.whole,
-                        [&](int j) { return row_at(p.v, b, h, j); });
-  }
-  // <q, k> and <d_out, v> of this warp's rows.
-  __device__ void products(const Problem<T>& p, float (&c)[kKeys / 8][4],
-                           float (&d)[kKeys / 8][4]) const {
-    const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    product_rows(c, q + warp * kTileRows * kStride, kStride, k, kStride,
-                 padded_depth(p.shape.qk_size));
-    product_rows(d, d_out + warp * kTileRows * kStride, kStride, v, kStride,
-                 padded_depth(p.shape.v_size));
+  __device__ void copy(const Problem<T>& p, int b, int h, int first, KeySpan span) {
+    const auto numbers = [&](const Rows<const float>& from, float* to) {
+      if (from.data)
+        copy_numbers<S::kKeys, S::kThreads>(to, row_at(from, b, h, 0), from.row, first, span.begin,
+                                            span.end);
+    };
+    numbers(p.a_k, a_k);
+    numbers(p.a_v, a_v);
+    copy_rows<S::kColumns, S::kKeys, S::kThreads>(k, row_at(p.k, b, h, 0), p.k.row, first,
+                                                  span.begin, span.end,
+                                                  static_cast<int>(p.shape.qk_size), p.whole);
+    copy_rows<S::kColumns, S::kKeys, S::kThreads>(v, row_at(p.v, b, h, 0), p.v.row, first,
+                                                  span.begin, span.end,
+                                                  static_cast<int>(p.shape.v_size), p.whole);
+    commit_copies();
   }
 };
 
-// The rows that this lane has of a tile of query rows.
-template <class T>
-__device__ inline void lane_rows(const Problem<T>& p, const Backward<T>& g, int b, int h, int first,
-                                 int (&i)[2], GradientRow (&row)[2]) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    i[half] = first + static_cast<int>(threadIdx.x) / kWarp * kTileRows + lane / 4 + half * 8;
-    row[half] = GradientRow();
-    if (i[half] < p.shape.q_rows) row[half] = gradient_row(p, g, b, h, i[half]);
-  }
-}
+template <class T, class S>
+struct QueryTiles {
+  T q[S::kRows * S::kStride], d_out[S::kRows * S::kStride];
+  KeyStage<T, S> stage[S::kStages];
+  GradientRow rows[S::kRows];
+};
 
-// The keys that any row of the block sees.
-__device__ inline KeySpan shared_span(const GradientRow (&row)[2]) {
+// Fills in the rows; returns the keys that any of them sees.
+template <class T, class S>
+__device__ KeySpan load_rows(const Problem<T>& p, const Backward<T>& g, int b, int h, int first,
+                             GradientRow* rows) {
   __shared__ int begin, end;
-  __syncthreads();  // those of an earlier call may still be read
   if (threadIdx.x == 0) {
     begin = INT32_MAX;
     end = 0;
   }
   __syncthreads();
-#pragma unroll
-  for (int half = 0; half < 2; ++half)
-    if (row[half].row.begin < row[half].row.end) {
-      atomicMin(&begin, row[half].row.begin);
-      atomicMax(&end, row[half].row.end);
-    }
+  for (int r = static_cast<int>(threadIdx.x); r < S::kRows; r += S::kThreads) {
+    GradientRow row;
+    if (first + r < p.shape.q_rows) row = gradient_row(p, g, b, h, first + r);
+    rows[r] = row;
+    if (row.begin >= row.end) continue;
+    atomicMin(&begin, row.begin);
+    atomicMax(&end, row.end);
+  }
   __syncthreads();
   return {min(begin, end), end};
 }
 
-template <class T, int kColumns, int kWarps>
-__global__ void __launch_bounds__(kWarps* kWarp)
+// Products c = <q, k> and d = <d_out, v> to gradients of the logits, in c, of half `half` of a
+// tile's rows.
+template <class T, int kTiles>
+__device__ inline void plain_elements(float factor, float lse, float shift, int half,
+                                      float (&c)[kTiles][4], const float (&d)[kTiles][4]) {
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n)
+#pragma unroll
+    for (int e = half * 2; e < half * 2 + 2; ++e)
+      c[n][e] = power_of<T>(fmaf(c[n][e], factor, -lse)) * (d[n][e] - shift);
+}
+
+template <class T, class S, int kTiles>
+__device__ inline void all_elements(const Problem<T>& p, const GradientRow& row,
+                                    const KeyStage<T, S>& stage, int first, int half, float& d_a_q,
+                                    float& d_post, float (&c)[kTiles][4],
+                                    const float (&d)[kTiles][4]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  constexpr int kCount = 4;
+#pragma unroll
+  for (int begin = 0; begin < kTiles * 2; begin += kCount) {
+    Products products[kCount];
+    Element elements[kCount];
+    const auto column = [&](int i) { return (begin + i) / 2 * 8 + lane % 4 * 2 + i % 2; };
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int n = (begin + i) / 2, e = half * 2 + i % 2;
+      products[i] = {first + column(i), 1, 1, c[n][e], d[n][e]};
+      if (!S::kPlain && p.a_k.data) products[i].a_k = stage.a_k[column(i)];
+      if (!S::kPlain && p.a_v.data) products[i].a_v = stage.a_v[column(i)];
+    }
+    elements_of<S::kPlain>(
+        p, [&](int) -> const GradientRow& { return row; }, products, elements);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      float& x = c[(begin + i) / 2][half * 2 + i % 2];
+      x = elements[i].d_x * products[i].a_k;
+      d_post += elements[i].d_post;
+      // Products of hidden keys may be anything.
+      if (elements[i].d_x != 0) d_a_q = fmaf(x, products[i].dot, d_a_q);
+    }
+  }
+}
+
+template <class T, class S>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     query_kernel(const __grid_constant__ Problem<T> p, const __grid_constant__ Backward<T> g) {
-  using Tiles = QueryTiles<T, kColumns, kWarps>;
+  constexpr int kColumns = S::kColumns, kM = S::kM, kKeys = S::kKeys;
   extern __shared__ __align__(128) unsigned char memory[];
-  const Tiles tiles(memory);
+  auto& tiles = *reinterpret_cast<QueryTiles<T, S>*>(memory);
   const int b = static_cast<int>(blockIdx.z), h = static_cast<int>(blockIdx.y);
   const int kv_head = h / p.group();
-  const int first_row = static_cast<int>(blockIdx.x) * Tiles::kRows;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  tiles.copy_queries(p, g, b, h, first_row);
-  int i[2];
-  GradientRow row[2];
-  lane_rows(p, g, b, h, first_row, i, row);
-  const KeySpan span = shared_span(row);
-  float d_q[kColumns / 8][4] = {}, d_a_q[2] = {}, d_post[2] = {};
-  for (int first = span.begin / kKeys * kKeys; first < span.end; first += kKeys) {
-    tiles.copy_keys(p, b, kv_head, first);
+  const auto q_rows = static_cast<int>(p.shape.q_rows);
+  const int depth = padded_depth(p.shape.qk_size), width = padded_depth(p.shape.v_size);
+  // The last rows of a causal call see the most keys: they come first.
+  const int first_row = static_cast<int>(gridDim.x - 1 - blockIdx.x) * S::kRows;
+  copy_rows<kColumns, S::kRows, S::kThreads>(tiles.q, row_at(p.q, b, h, 0), p.q.row, first_row, 0,
+                                             q_rows, static_cast<int>(p.shape.qk_size), p.whole);
+  copy_rows<kColumns, S::kRows, S::kThreads>(tiles.d_out, row_at(g.d_out, b, h, 0), g.d_out.row,
+                                             first_row, 0, q_rows, static_cast<int>(p.shape.v_size),
+                                             g.whole);
+  commit_copies();
+  const KeySpan span = load_rows<T, S>(p, g, b, h, first_row, tiles.rows);
+
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int warp_row = warp * S::kWarpRows;
+  const GradientRow& lane_row = tiles.rows[warp_row + lane % S::kWarpRows];
+  const WarpSpan keys = warp_span({lane_row.begin, lane_row.end},
+                                  first_row + warp_row + lane % S::kWarpRows < q_rows);
+  const auto row_of = [&](int m, int half) {
+    return warp_row + m * kTileRows + half * 8 + lane / 4;
+  };
+  const bool bare = !g.d_a_q && !g.d_post.data;  // no sums beside the gradients of rows
+  const int begin = span.begin / kKeys * kKeys;
+  const int count = (span.end - begin + kKeys - 1) / kKeys;
+  const auto copy = [&](int at) {
+    tiles.stage[at % S::kStages].copy(p, b, kv_head, begin + at * kKeys, span);
+  };
+  float d_q[kM][kColumns / 8][4] = {}, d_a_q[kM][2] = {}, d_post[kM][2] = {};
+  if (S::kStages == 2 && count > 0) copy(0);
+  for (int at = 0; at < count; ++at) {
+    if (S::kStages == 1) {
+      __syncthreads();
+      copy(at);
+    }
     tile_wait<0>();
     __syncthreads();
-    float c[kKeys / 8][4], d[kKeys / 8][4];
-    tiles.products(p, c, d);
+    if (S::kStages == 2 && at + 1 < count) copy(at + 1);
+    const KeyStage<T, S>& stage = tiles.stage[at % S::kStages];
+    const int first = begin + at * kKeys;
+    if (!keys.touches(first, kKeys)) continue;
+    float c[kM][kKeys / 8][4], d[kM][kKeys / 8][4];
+    product_rows<kColumns>(c, tiles.q + warp_row * S::kStride, stage.k, depth);
+    product_rows<kColumns>(d, tiles.d_out + warp_row * S::kStride, stage.v, width);
+    const bool plain = S::kPlain && bare && keys.holds(first, kKeys);
 #pragma unroll
-    for (int n = 0; n < kKeys / 8; ++n)
+    for (int m = 0; m < kM; ++m)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int half = e / 2, column = n * 8 + lane % 4 * 2 + e % 2;
-        const float dot = c[n][e], a_k = tiles.a_k[column];
-        const Element element =
-            element_of(p, row[half], first + column, a_k, tiles.a_v[column], dot, d[n][e]);
-        d_post[half] += element.d_post;
-        d_a_q[half] = fmaf(element.d_x * p.scale * a_k, dot, d_a_q[half]);
-        c[n][e] = element.d_x * row[half].row.factor * a_k;
+      for (int half = 0; half < 2; ++half) {
+        const GradientRow& row = tiles.rows[row_of(m, half)];
+        if (plain)
+          plain_elements<T>(row.factor, row.lse, row.shift, half, c[m], d[m]);
+        else
+          all_elements<T, S>(p, row, stage, first, half, d_a_q[m][half], d_post[m][half], c[m],
+                             d[m]);
       }
-    add_product(d_q, c, tiles.k, Tiles::kStride, padded_depth(p.shape.qk_size));
-    __syncthreads();
+    add_product(d_q, c, stage.k, depth);
   }
   tile_wait<0>();
-  __syncthreads();
+  __syncthreads();  // the queries are read once more
+  const bool pairs = paired(g.d_q);
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    d_a_q[half] = sum_quad(d_a_q[half]);
-    d_post[half] = sum_quad(d_post[half]);
-    if (i[half] >= p.shape.q_rows) continue;
-    const int64_t dense = (b * p.shape.q_heads + h) * p.shape.q_rows + i[half];
-    add_recipe(g.own_q, h, dense, d_a_q[half], tiles.q + (i[half] - first_row) * Tiles::kStride,
-               half, d_q);
-    if (g.d_q.data)
+  for (int m = 0; m < kM; ++m)
 #pragma unroll
-      for (int n = 0; n < kColumns / 8; ++n)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int column = n * 8 + lane % 4 * 2 + e;
-          if (column < p.shape.qk_size)
-            row_at(g.d_q, b, h, i[half])[column] = from_float<T>(d_q[n][half * 2 + e]);
-        }
-    if (lane % 4 != 0) continue;
-    if (g.d_a_q) g.d_a_q[dense] = d_a_q[half];
-    if (g.d_post.data) *row_at(g.d_post, b, h, i[half]) = d_post[half];
-  }
-}
-
-template <class T, int kColumns, int kWarps>
-__global__ void __launch_bounds__(kWarps* kWarp)
-    bias_kernel(const __grid_constant__ Problem<T> p, const __grid_constant__ Backward<T> g) {
-  using Tiles = QueryTiles<T, kColumns, kWarps>;
-  extern __shared__ __align__(128) unsigned char memory[];
-  const Tiles tiles(memory);
-  const int key_tiles = static_cast<int>(ceil_div(p.shape.kv_rows, kKeys));
-  const int first_key = static_cast<int>(blockIdx.x) % key_tiles * kKeys;
-  const int first_row = static_cast<int>(blockIdx.x) / key_tiles * Tiles::kRows;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const bool all_heads = g.d_bias.head == 0, all_batches = g.d_bias.batch == 0;
-  const auto heads = static_cast<int>(p.shape.q_heads), batch = static_cast<int>(p.shape.batch);
-  const int h_begin = all_heads ? 0 : static_cast<int>(blockIdx.y);
-  const int b_begin = all_batches ? 0 : static_cast<int>(blockIdx.z);
-  float sum[kKeys / 8][4] = {};
-  int i[2] = {};
-  for (int b = b_begin; b < (all_batches ? batch : b_begin + 1); ++b)
-    for (int h = h_begin; h < (all_heads ? heads : h_begin + 1); ++h) {
-      GradientRow row[2];
-      lane_rows(p, g, b, h, first_row, i, row);
-      const KeySpan span = shared_span(row);
-      if (max(span.begin, first_key) >= min(span.end, first_key + kKeys)) continue;
-      tiles.copy_queries(p, g, b, h, first_row);
-      tiles.copy_keys(p, b, h / p.group(), first_key);
-      tile_wait<0>();
-      __syncthreads();
-      float c[kKeys / 8][4], d[kKeys / 8][4];
-      tiles.products(p, c, d);
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const int column = n * 8 + lane % 4 * 2 + e % 2;
-          sum[n][e] += element_of(p, row[e / 2], first_key + column, tiles.a_k[column],
-                                  tiles.a_v[column], c[n][e], d[n][e])
-                           .d_x;
-        }
-      __syncthreads();
+    for (int half = 0; half < 2; ++half) {
+      const float sum_a_q = sum_quad(d_a_q[m][half]) * p.scale;
+      const float sum_post = sum_quad(d_post[m][half]);
+      const int r = row_of(m, half), i = first_row + r;
+      if (i >= q_rows) continue;
+      const int64_t dense = (b * p.shape.q_heads + h) * p.shape.q_rows + i;
+      scale_half(d_q[m], half, tiles.rows[r].factor / g.factor_unit);
+      add_recipe(g.own_q, h, dense, sum_a_q, tiles.q + r * S::kStride, half, d_q[m]);
+      if (g.d_q.data) write_row(row_at(g.d_q, b, h, i), p.shape.qk_size, pairs, half, d_q[m]);
+      if (lane % 4 != 0) continue;
+      if (g.d_a_q) g.d_a_q[dense] = sum_a_q;
+      if (g.d_post.data) *row_at(g.d_post, b, h, i) = sum_post;
     }
-#pragma unroll
-  for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int row =
-          first_row + static_cast<int>(threadIdx.x) / kWarp * kTileRows + lane / 4 + e / 2 * 8;
-      const int column = first_key + n * 8 + lane % 4 * 2 + e % 2;
-      if (row < p.shape.q_rows && column < p.shape.kv_rows)
-        row_at(g.d_bias, b_begin, h_begin, row)[column] = sum[n][e];
-    }
-}
-
-// Blocks of kRows query rows.
-template <class T, class Launch>
-void with_tiles(const Shape& shape, Launch launch) {
-  with_columns(shape, [&]<int kColumns>() {
-    constexpr int kWarps = kColumns > 128 ? 2 : 4;
-    launch.template operator()<kColumns, kWarps>();
-  });
 }
 
 }  // namespace
@@ -221,43 +208,25 @@ template <class T>
 void launch_query_gradients(const Problem<T>& p, const Backward<T>& g, Stream stream) {
   const Shape& s = p.shape;
   if (s.batch * s.q_rows == 0) return;
-  with_tiles<T>(s, [&]<int kColumns, int kWarps>() {
-    using Tiles = QueryTiles<T, kColumns, kWarps>;
-    const auto kernel = query_kernel<T, kColumns, kWarps>;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         static_cast<int>(Tiles::kBytes));
-    const dim3 grid(static_cast<unsigned>(ceil_div(s.q_rows, Tiles::kRows)),
+  with_kernel(p, is_plain(p), [&]<int kColumns, bool kPlain>() {
+    // Two tiles of rows a warp read keys and values half as often; only rows of some length, in a
+    // plain kernel, are worth the registers.
+    constexpr bool kHalves = sizeof(T) == 2;
+    constexpr int kM = kPlain && kColumns == 128 ? 2 : 1;
+    constexpr int kKeys = kHalves && kM == 1 && kColumns <= 128 ? 64 : 32;
+    constexpr int kWarps = kColumns > 128 ? 2 : 4;
+    using S = QueryShape<T, kColumns, kWarps, kM, kKeys, kHalves ? 2 : 1, kPlain>;
+    const auto kernel = query_kernel<T, S>;
+    constexpr int kBytes = static_cast<int>(sizeof(QueryTiles<T, S>));
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+    const dim3 grid(static_cast<unsigned>(ceil_div(s.q_rows, S::kRows)),
                     static_cast<unsigned>(s.q_heads), static_cast<unsigned>(s.batch));
-    kernel<<<grid, kWarps * kWarp, Tiles::kBytes, stream>>>(p, g);
+    kernel<<<grid, S::kThreads, kBytes, stream>>>(p, g);
   });
   check_launch("attention_backward, queries");
 }
 
-template <class T>
-void launch_bias_gradient(const Problem<T>& p, const Backward<T>& g, Stream stream) {
-  const Shape& s = p.shape;
-  const int64_t heads = g.d_bias.head == 0 ? 1 : s.q_heads;
-  const int64_t batch = g.d_bias.batch == 0 ? 1 : s.batch;
-  if (s.q_rows * s.kv_rows * batch == 0) return;
-  with_tiles<T>(s, [&]<int kColumns, int kWarps>() {
-    using Tiles = QueryTiles<T, kColumns, kWarps>;
-    const auto kernel = bias_kernel<T, kColumns, kWarps>;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         static_cast<int>(Tiles::kBytes));
-    const int64_t tiles = ceil_div(s.q_rows, Tiles::kRows) * ceil_div(s.kv_rows, kKeys);
-    kernel<<<dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(heads),
-                  static_cast<unsigned>(batch)),
-             kWarps * kWarp, Tiles::kBytes, stream>>>(p, g);
-  });
-  check_launch("attention_backward, bias");
-}
-
-#define TEMPERA_INSTANTIATE(T)                                                         \
-  template void launch_query_gradients(const Problem<T>&, const Backward<T>&, Stream); \
-  template void launch_bias_gradient(const Problem<T>&, const Backward<T>&, Stream);
-
-TEMPERA_INSTANTIATE(float)
-TEMPERA_INSTANTIATE(BFloat16)
-#undef TEMPERA_INSTANTIATE
+template void launch_query_gradients(const Problem<float>&, const Backward<float>&, Stream);
+template void launch_query_gradients(const Problem<BFloat16>&, const Backward<BFloat16>&, Stream);
 
 }  // namespace tempera::kernels::cuda

@@ -2,24 +2,16 @@
 
 #include "tempera/base/error.h"
 #include "tempera/kernels/cuda/attention.h"
-#include "tempera/kernels/cuda/attention_problem.cuh"
-#include "tempera/kernels/cuda/attention_tile.cuh"
+#include "tempera/kernels/cuda/attention_forward.cuh"
 #include "tempera/kernels/cuda/error.h"
 #include "tempera/kernels/cuda/reduce.cuh"
 #include "tempera/kernels/validate.h"
 
-// A block takes 16 kWarps query rows, which are those of all heads that read the same keys, one
-// head after the other; keys come by in tiles. Decoding splits the keys over blocks and merges
-// their results.
+// A block takes some query rows, which are those of all heads that read the same keys, one head
+// after the other; keys come by in tiles. Decoding splits the keys over blocks and merges their
+// results.
 namespace tempera::kernels::cuda {
 namespace {
-
-// What is known of a row behind some of its keys; numbers are relative to the maximum.
-struct RowState {
-  float max = -INFINITY;
-  float sum = 0;
-  float below = 0;  // sum of exp(l - max) * (max - l), for the entropy
-};
 
 // Of a split: (rows, v_size) and (rows, 3), rows being (batch, q_heads, q_rows).
 struct Splits {
@@ -46,200 +38,217 @@ __device__ inline float row_factor(const Problem<T>& p, int h, const RowState& s
   return 1 / (s.sum + expf(p.sinks[h] - s.max));
 }
 
-template <class T, int kColumns, int kWarps, int kKeys>
-struct ForwardTiles {
+// How the work is cut: a block has 16 kM kWarps rows, and keys come in tiles of kKeys.
+template <class T, int kColumns_, int kWarps_, int kM_, int kKeys_, bool kPlain_>
+struct ForwardShape {
+  static constexpr int kColumns = kColumns_, kWarps = kWarps_, kM = kM_, kKeys = kKeys_;
+  static constexpr bool kPlain = kPlain_;
+  static constexpr int kThreads = kWarps * kWarp;
+  // Of a multiprocessor, where registers allow it.
+  static constexpr int kBlocks = kColumns == 64 && kWarps == 8 ? 2 : 1;
   static constexpr int kStride = tile_stride<T>(kColumns);
-  static constexpr int kRows = kTileRows * kWarps;
-  static constexpr size_t kBytes =
-      sizeof(T) * kStride * (kRows + 2 * kKeys) + sizeof(float) * 2 * kKeys;
+  static constexpr int kWarpRows = kTileRows * kM, kRows = kWarpRows * kWarps;
+  static constexpr size_t kBytes = sizeof(QueryRow) * kRows +
+                                   sizeof(T) * kStride * (kRows + 2 * kKeys) +
+                                   sizeof(float) * 2 * kKeys;
+  // A decode's warp has nobody else's work to hide its copies behind: it asks for values early.
+  static constexpr bool kDecode = kWarps == 1;
+};
 
+template <class T, class S>
+struct ForwardTiles {
+  QueryRow* rows;
   T *q, *k, *v;
   float *a_k, *a_v;
   __device__ explicit ForwardTiles(unsigned char* memory)
-      : q(reinterpret_cast<T*>(memory)),
-        k(q + kRows * kStride),
-        v(k + kKeys * kStride),
-        a_k(reinterpret_cast<float*>(v + kKeys * kStride)),
-        a_v(a_k + kKeys) {}
+      : rows(reinterpret_cast<QueryRow*>(memory)),
+        q(reinterpret_cast<T*>(rows + S::kRows)),
+        k(q + S::kRows * S::kStride),
+        v(k + S::kKeys * S::kStride),
+        a_k(reinterpret_cast<float*>(v + S::kKeys * S::kStride)),
+        a_v(a_k + S::kKeys) {}
 };
 
-// The keys that any of the block's rows sees.
-template <class T>
-__device__ KeySpan block_span(const Problem<T>& p, int b, int first, int rows, int all) {
+// Fills in the rows; returns the keys that any of them sees.
+template <class T, class S>
+__device__ KeySpan load_rows(const Problem<T>& p, QueryRow* rows, int b, int first_head,
+                             int first_row, int all) {
   __shared__ int begin, end;
-  __syncthreads();  // those of an earlier call may still be read
   if (threadIdx.x == 0) {
     begin = INT32_MAX;
     end = 0;
   }
   __syncthreads();
-  for (int r = static_cast<int>(threadIdx.x); r < rows && first + r < all;
-       r += static_cast<int>(blockDim.x)) {
-    const KeySpan span = visible_span(p, b, (first + r) % static_cast<int>(p.shape.q_rows));
-    if (span.begin >= span.end) continue;
-    atomicMin(&begin, span.begin);
-    atomicMax(&end, span.end);
+  const auto q_rows = static_cast<int>(p.shape.q_rows);
+  for (int r = static_cast<int>(threadIdx.x); r < S::kRows; r += S::kThreads) {
+    const int m = first_row + r;
+    QueryRow row;
+    if (m < all) row = query_row(p, b, first_head + m / q_rows, m % q_rows);
+    rows[r] = row;
+    if (row.begin >= row.end) continue;
+    atomicMin(&begin, row.begin);
+    atomicMax(&end, row.end);
   }
   __syncthreads();
   return {min(begin, end), end};
 }
 
-template <class T, int kKeys>
+template <class T, class S>
 __device__ void load_key_scales(const Problem<T>& p, int b, int h, int first, KeySpan span,
                                 float* a_k, float* a_v) {
-  for (int r = static_cast<int>(threadIdx.x); r < kKeys; r += static_cast<int>(blockDim.x)) {
-    const int j = first + r;
-    const bool inside = j >= span.begin && j < span.end;
-    a_k[r] = inside && p.a_k.data ? *p.key_row(p.a_k, b, h, j) : 1;
-    a_v[r] = inside && p.a_v.data ? *p.key_row(p.a_v, b, h, j) : 1;
-  }
+  const auto load = [&](const Rows<const float>& from, float* to) {
+    if (!from.data) return;
+    for (int r = static_cast<int>(threadIdx.x); r < S::kKeys; r += S::kThreads) {
+      const int j = first + r;
+      if (j < span.begin || j >= span.end)
+        to[r] = 1;
+      else
+        to[r] = S::kDecode ? *p.key_row(from, b, h, j) : *row_at(from, b, h, j);
+    }
+  };
+  load(p.a_k, a_k);
+  load(p.a_v, a_v);
 }
 
-// One row's share of a tile: logits in, weights of the values out.
-template <class T, int kTiles>
-__device__ float update_row(const Problem<T>& p, const QueryRow& row, RowState& s, int first,
-                            const float* a_k, const float* a_v, int half, bool entropy,
-                            float (&c)[kTiles][4]) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  float top = -INFINITY;
-#pragma unroll
-  for (int n = 0; n < kTiles; ++n)
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int column = n * 8 + lane % 4 * 2 + e;
-      float& x = c[n][half * 2 + e];
-      x = logit_of(p, row, first + column, a_k[column], x).value;
-      top = fmaxf(top, x);
-    }
-  const float max = fmaxf(s.max, max_quad(top));
-  const float shrink = s.max == -INFINITY ? 0 : exp_of<T>(s.max - max);
-  if (entropy && s.max > -INFINITY) s.below = shrink * (s.below + (max - s.max) * s.sum);
-  s.sum *= shrink;
-  s.max = max;
-#pragma unroll
-  for (int n = 0; n < kTiles; ++n)
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int column = n * 8 + lane % 4 * 2 + e;
-      float& x = c[n][half * 2 + e];
-      const float distance = max - x;
-      const float weight = x == -INFINITY ? 0 : exp_of<T>(-distance);
-      s.sum += weight;
-      if (entropy && weight > 0) s.below = fmaf(weight, distance, s.below);
-      x = weight > 0 ? weight * kept(p, row, first + column) * a_v[column] : 0;
-    }
-  return shrink;
-}
-
-template <class T, int kColumns, int kWarps, int kKeys>
-__global__ void __launch_bounds__(kWarps* kWarp)
+template <class T, class S>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     forward_kernel(const __grid_constant__ Problem<T> p,
                    const __grid_constant__ AttentionOutputs<T> o, Splits splits) {
-  using Tiles = ForwardTiles<T, kColumns, kWarps, kKeys>;
-  constexpr int kStride = Tiles::kStride;
+  constexpr int kColumns = S::kColumns, kKeys = S::kKeys, kM = S::kM;
   extern __shared__ __align__(128) unsigned char memory[];
-  const Tiles tiles(memory);
+  const ForwardTiles<T, S> tiles(memory);
   const auto q_rows = static_cast<int>(p.shape.q_rows);
+  const auto qk_size = static_cast<int>(p.shape.qk_size), v_size = static_cast<int>(p.shape.v_size);
   const int b = static_cast<int>(blockIdx.z), kv_head = static_cast<int>(blockIdx.y);
-  const int split = static_cast<int>(blockIdx.x) % splits.count;
-  const int first_row = static_cast<int>(blockIdx.x) / splits.count * Tiles::kRows;
-  const int all = p.group() * q_rows;
-  const int first_head = kv_head * p.group();
-  const int depth = padded_depth(p.shape.qk_size), width = padded_depth(p.shape.v_size);
+  // The last rows of a causal call see the most keys: they come first.
+  const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);
+  const int split = block % splits.count, first_row = block / splits.count * S::kRows;
+  const int all = p.group() * q_rows, first_head = kv_head * p.group();
 
-  KeySpan span = block_span(p, b, first_row, Tiles::kRows, all);
+  copy_tile<kColumns, S::kRows, S::kThreads>(
+      tiles.q, first_row, 0, all, qk_size, p.whole,
+      [&](int m) { return row_at(p.q, b, first_head + m / q_rows, m % q_rows); });
+  const KeySpan span = load_rows<T, S>(p, tiles.rows, b, first_head, first_row, all);
   const int begin_tile = span.begin / kKeys;
   const int tile_count = span.end > span.begin ? (span.end + kKeys - 1) / kKeys - begin_tile : 0;
   const int tile_begin = begin_tile + tile_count * split / splits.count;
   const int tile_end = begin_tile + tile_count * (split + 1) / splits.count;
-
-  copy_tile<kColumns>(tiles.q, Tiles::kRows, depth, first_row, 0, all,
-                      static_cast<int>(p.shape.qk_size), p.whole,
-                      [&](int m) { return row_at(p.q, b, first_head + m / q_rows, m % q_rows); });
-  const auto copy_keys = [&](int tile) {
-    copy_tile<kColumns>(tiles.k, kKeys, depth, tile * kKeys, span.begin, span.end,
-                        static_cast<int>(p.shape.qk_size), p.whole,
-                        [&](int j) { return p.key_row(p.k, b, kv_head, j); });
+  const auto copy_keys = [&](const Rows<const T>& from, T* to, int size, int tile) {
+    const int first = tile * kKeys;
+    if (S::kDecode && p.block_table)
+      copy_tile<kColumns, kKeys, S::kThreads>(
+          to, first, span.begin, span.end, size, p.whole,
+          [&](int j) { return p.key_row(from, b, kv_head, j); });
+    else
+      copy_rows<kColumns, kKeys, S::kThreads>(to, row_at(from, b, kv_head, 0), from.row, first,
+                                              span.begin, span.end, size, p.whole);
+    commit_copies();
   };
-  if (tile_begin < tile_end) copy_keys(tile_begin);
+  if (tile_begin < tile_end) copy_keys(p.k, tiles.k, qk_size, tile_begin);
 
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             warp = static_cast<int>(threadIdx.x) / kWarp;
-  QueryRow row[2];
-  RowState state[2];
-  int m[2];
+  const int warp_row = warp * S::kWarpRows;
+  const QueryRow& lane_row = tiles.rows[warp_row + lane % S::kWarpRows];
+  const WarpSpan keys =
+      warp_span({lane_row.begin, lane_row.end}, first_row + warp_row + lane % S::kWarpRows < all);
+  const auto row_of = [&](int m, int half) {
+    return warp_row + m * kTileRows + half * 8 + lane / 4;
+  };
+  RowState state[kM][2];
+  float factor[kM][2];
+  bool positive = true;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    m[half] = first_row + warp * kTileRows + lane / 4 + half * 8;
-    if (m[half] < all) row[half] = query_row(p, b, first_head + m[half] / q_rows, m[half] % q_rows);
-  }
-  float out[kColumns / 8][4] = {};
-  for (int tile = tile_begin; tile < tile_end; ++tile) {
-    const int first = tile * kKeys;
-    load_key_scales<T, kKeys>(p, b, kv_head, first, span, tiles.a_k, tiles.a_v);
-    copy_tile<kColumns>(tiles.v, kKeys, width, first, span.begin, span.end,
-                        static_cast<int>(p.shape.v_size), p.whole,
-                        [&](int j) { return p.key_row(p.v, b, kv_head, j); });
-    tile_wait<1>();
-    __syncthreads();
-    float c[kKeys / 8][4];
-    product_rows(c, tiles.q + warp * kTileRows * kStride, kStride, tiles.k, kStride, depth);
-    __syncthreads();
-    if (tile + 1 < tile_end)
-      copy_keys(tile + 1);
-    else
-      asm volatile("cp.async.commit_group;");  // an empty one, so that waiting counts alike
+  for (int m = 0; m < kM; ++m)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if (first_row + warp * kTileRows + half * 8 >= all) {  // no such rows: a decode of a few
-#pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n) c[n][half * 2] = c[n][half * 2 + 1] = 0;
-        continue;
-      }
-      const float shrink = update_row(p, row[half], state[half], first, tiles.a_k, tiles.a_v, half,
-                                      o.entropy.data != nullptr, c);
-#pragma unroll
-      for (int n = 0; n < kColumns / 8; ++n) {
-        out[n][half * 2] *= shrink;
-        out[n][half * 2 + 1] *= shrink;
-      }
+      const int r = row_of(m, half);
+      state[m][half] = RowState();
+      factor[m][half] = tiles.rows[r].factor * (S::kPlain ? kUnit<T> : 1);
+      positive = positive && (factor[m][half] > 0 || first_row + r >= all);
     }
-    tile_wait<1>();
-    __syncthreads();
-    add_product(out, c, tiles.v, kStride, width);
-    __syncthreads();
+  const bool signs = !__all_sync(kAllLanes, positive);
+  float out[kM][kColumns / 8][4] = {};
+  for (int tile = tile_begin; tile < tile_end; ++tile) {
+    const int first = tile * kKeys;
+    const bool seen = keys.touches(first, kKeys);
+    if (!S::kDecode) tile_wait<0>();
+    __syncthreads();  // the values before are read
+    if (!S::kPlain) load_key_scales<T, S>(p, b, kv_head, first, span, tiles.a_k, tiles.a_v);
+    copy_keys(p.v, tiles.v, v_size, tile);
+    if (S::kDecode) {
+      tile_wait<1>();
+      __syncthreads();
+    }
+    float c[kM][kKeys / 8][4];
+    if (seen)
+      product_rows<kColumns>(c, tiles.q + warp_row * S::kStride, tiles.k, padded_depth(qk_size));
+    if (!S::kDecode) tile_wait<0>();
+    __syncthreads();  // the keys are read
+    if (tile + 1 < tile_end)
+      copy_keys(p.k, tiles.k, qk_size, tile + 1);
+    else
+      commit_copies();  // of nothing, so that waiting counts alike
+    if (seen) {
+      const TileView view{
+          first, !keys.holds(first, kKeys), signs, o.entropy.data != nullptr, tiles.a_k, tiles.a_v};
+      float shrink[kM][2];
+      bool same = true;
+#pragma unroll
+      for (int m = 0; m < kM; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          shrink[m][half] = 1;
+          if (S::kDecode && first_row + half * 8 >= all) {  // a few rows
+#pragma unroll
+            for (int n = 0; n < kKeys / 8; ++n) c[m][n][half * 2] = c[m][n][half * 2 + 1] = 0;
+            continue;
+          }
+          shrink[m][half] = update_row<S::kPlain>(p, tiles.rows[row_of(m, half)], state[m][half],
+                                                  view, factor[m][half], half, c[m]);
+          same = same && shrink[m][half] == 1;
+        }
+      if (!__all_sync(kAllLanes, same))
+#pragma unroll
+        for (int m = 0; m < kM; ++m)
+#pragma unroll
+          for (int n = 0; n < kColumns / 8; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) out[m][n][e] *= shrink[m][e / 2];
+    }
+    if (S::kDecode) {
+      tile_wait<1>();
+      __syncthreads();
+    }
+    if (seen) add_product(out, c, tiles.v, padded_depth(v_size));
   }
   tile_wait<0>();
 
+  const bool pairs = paired(o.out);
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    state[half].sum = sum_quad(state[half].sum);
-    state[half].below = sum_quad(state[half].below);
-    if (m[half] >= all) continue;
-    const int h = first_head + m[half] / q_rows, i = m[half] % q_rows;
-    const int64_t dense = ((b * p.shape.q_heads + h) * p.shape.q_rows + i) * splits.count + split;
-    const float factor = splits.count > 1 ? 1 : row_factor(p, h, state[half]);
+  for (int m = 0; m < kM; ++m)
 #pragma unroll
-    for (int n = 0; n < kColumns / 8; ++n)
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int column = n * 8 + lane % 4 * 2 + e;
-        if (column >= p.shape.v_size) continue;
-        const float value = out[n][half * 2 + e] * factor;
-        if (splits.count > 1)
-          splits.out[dense * p.shape.v_size + column] = value;
-        else
-          row_at(o.out, b, h, i)[column] = from_float<T>(value);
+    for (int half = 0; half < 2; ++half) {
+      RowState s = state[m][half];
+      s.sum = sum_quad(s.sum);
+      s.below = sum_quad(s.below) / kUnit<T>;
+      s.max /= kUnit<T>;
+      const int row = first_row + row_of(m, half);
+      if (row >= all) continue;
+      const int h = first_head + row / q_rows, i = row % q_rows;
+      if (splits.count == 1) {
+        scale_half(out[m], half, row_factor(p, h, s));
+        write_row(row_at(o.out, b, h, i), v_size, pairs, half, out[m]);
+        if (lane % 4 == 0) write_statistics(p, o, b, h, i, s);
+        continue;
       }
-    if (lane % 4 != 0) continue;
-    if (splits.count == 1) {
-      write_statistics(p, o, b, h, i, state[half]);
-    } else {
-      splits.state[dense * 3] = state[half].max;
-      splits.state[dense * 3 + 1] = state[half].sum;
-      splits.state[dense * 3 + 2] = state[half].below;
+      const int64_t dense = ((b * p.shape.q_heads + h) * p.shape.q_rows + i) * splits.count + split;
+      write_row(splits.out + dense * v_size, v_size, true, half, out[m]);
+      if (lane % 4 != 0) continue;
+      splits.state[dense * 3] = s.max;
+      splits.state[dense * 3 + 1] = s.sum;
+      splits.state[dense * 3 + 2] = s.below;
     }
-  }
 }
 
 constexpr int kMergeThreads = 128;
@@ -291,16 +300,21 @@ void launch(const Problem<T>& p, const AttentionOutputs<T>& o, const Splits& spl
     fill_kernel<<<static_cast<unsigned>(ceil_div(s.q_heads, 128)), 128, 0, stream>>>(
         o.head_max, static_cast<int>(s.q_heads), -INFINITY);
   if (s.batch * s.q_rows == 0) return check_launch("attention_forward");
-  with_columns(s, [&]<int kColumns>() {
+  const bool plain = is_plain(p) && !o.entropy && kWarps > 1;
+  with_kernel(p, plain, [&]<int kColumns, bool kPlain>() {
+    // Two tiles of rows a warp read keys and values half as often; only the plain kernels have the
+    // registers for them.
     constexpr int kKeys = kColumns > 128 || kWarps == 1 ? 32 : 64;
-    using Tiles = ForwardTiles<T, kColumns, kWarps, kKeys>;
-    const auto kernel = forward_kernel<T, kColumns, kWarps, kKeys>;
+    constexpr bool kHalves = sizeof(T) == 2 && kColumns <= 128 && kWarps > 1;
+    using S = ForwardShape<T, kColumns, kHalves && !kPlain ? 8 : kWarps, kHalves && kPlain ? 2 : 1,
+                           kKeys, kPlain && kWarps != 1>;
+    const auto kernel = forward_kernel<T, S>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         static_cast<int>(Tiles::kBytes));
+                         static_cast<int>(S::kBytes));
     const int64_t rows = s.q_heads / s.kv_heads * s.q_rows;
-    const dim3 grid(static_cast<unsigned>(ceil_div(rows, Tiles::kRows) * splits.count),
+    const dim3 grid(static_cast<unsigned>(ceil_div(rows, S::kRows) * splits.count),
                     static_cast<unsigned>(s.kv_heads), static_cast<unsigned>(s.batch));
-    kernel<<<grid, kWarps * kWarp, Tiles::kBytes, stream>>>(p, o, splits);
+    kernel<<<grid, S::kThreads, S::kBytes, stream>>>(p, o, splits);
   });
   if (splits.count > 1)
     merge_kernel<<<dim3(static_cast<unsigned>(s.q_rows), static_cast<unsigned>(s.q_heads),

@@ -68,6 +68,7 @@ class Pieces {
     used_ += (static_cast<size_t>(count) * sizeof(float) + 255) / 256 * 256;
     return piece;
   }
+  int32_t* ints(int64_t count) { return reinterpret_cast<int32_t*>(floats(count)); }
   size_t used() const { return used_; }
 
  private:
@@ -127,12 +128,15 @@ Problem<T> make_problem(const AttentionParams<T>& p, const CallScales<T>& scales
   return problem;
 }
 
+// Exponents are counted in units of 1 / kUnit: bf16 takes powers of 2, float those of e.
 template <class T>
-__device__ inline float exp_of(float x) {
+constexpr float kUnit = sizeof(T) == 4 ? 1.0F : kLog2E;
+template <class T>
+__device__ inline float power_of(float x) {
   if constexpr (sizeof(T) == 4)
     return expf(x);
   else
-    return quick_exp(x);
+    return quick_exp2(x);
 }
 
 struct KeySpan {
@@ -185,31 +189,18 @@ __device__ inline QueryRow query_row(const Problem<T>& p, int b, int h, int i) {
   return row;
 }
 
-struct Logit {
-  float value;   // -inf where the row does not see the key
-  float capped;  // before post
-  float slope;   // of the cap
-};
-
+// tanh(x / cap), of which the cap makes a logit of x.
 template <class T>
-__device__ inline Logit logit_of(const Problem<T>& p, const QueryRow& row, int j, float a_k,
-                                 float dot) {
-  if (j < row.begin || j >= row.end) return {-INFINITY, 0, 0};
-  float x = row.factor * a_k * dot;
-  if (row.bias) x += row.bias[j];
-  float slope = 1;
-  if (p.cap > 0) {
-    const float t = tanhf(x / p.cap);
-    x = p.cap * t;
-    slope = 1 - t * t;
-  }
-  return {x * row.post, x, slope};
+__device__ inline float capped_tanh(const Problem<T>& p, float x) {
+  if constexpr (sizeof(T) == 4)
+    return tanhf(x / p.cap);
+  else
+    return tanh_of(__fdividef(x, p.cap));
 }
 
 template <class T>
-__device__ inline float kept(const Problem<T>& p, const QueryRow& row, int j) {
-  if (p.threshold == 0) return 1;
-  return dropout_bits(row.dropout, static_cast<uint32_t>(j)) >= p.threshold ? p.keep : 0;
+__device__ inline float kept(const Problem<T>& p, DropoutRow row, int j) {
+  return dropout_bits(row, static_cast<uint32_t>(j)) >= p.threshold ? p.keep : 0;
 }
 
 // The largest of many: an order of the bits that is that of the numbers.
@@ -230,8 +221,43 @@ void with_columns(const Shape& shape, Kernel kernel) {
   return kernel.template operator()<256>();
 }
 
-__host__ __device__ constexpr int padded_depth(int64_t size) {
-  return static_cast<int>((size + 15) / 16 * 16);
+// Logits are a query row's factor times products, and nothing is dropped or scaled: bf16 has
+// kernels of its own for that.
+template <class T>
+bool is_plain(const Problem<T>& p) {
+  const int64_t size = p.shape.qk_size > p.shape.v_size ? p.shape.qk_size : p.shape.v_size;
+  return sizeof(T) == 2 && size <= 128 && !p.a_k && !p.a_v && !p.bias && p.cap <= 0 && !p.post &&
+         p.threshold == 0;
+}
+
+// Calls kernel.template operator()<kColumns, kPlain>().
+template <class T, class Kernel>
+void with_kernel(const Problem<T>& p, bool plain, Kernel kernel) {
+  with_columns(p.shape, [&]<int kColumns>() {
+    if constexpr (sizeof(T) == 2 && kColumns <= 128)
+      if (plain) return kernel.template operator()<kColumns, true>();
+    kernel.template operator()<kColumns, false>();
+  });
+}
+
+// A row's keys, and what they mean for the rows of a warp that are in the call (inside).
+struct WarpSpan {
+  KeySpan some;  // holds the keys that any row sees
+  KeySpan all;   // the keys that all rows see
+  __device__ bool touches(int first, int count) const {
+    return first < some.end && first + count > some.begin;
+  }
+  __device__ bool holds(int first, int count) const {
+    return first >= all.begin && first + count <= all.end;
+  }
+};
+
+__device__ inline WarpSpan warp_span(KeySpan row, bool inside) {
+  const bool sees = inside && row.begin < row.end;
+  return {{__reduce_min_sync(kAllLanes, sees ? row.begin : INT32_MAX),
+           __reduce_max_sync(kAllLanes, sees ? row.end : 0)},
+          {__reduce_max_sync(kAllLanes, inside ? row.begin : 0),
+           __reduce_min_sync(kAllLanes, inside ? row.end : INT32_MAX)}};
 }
 
 }  // namespace tempera::kernels::cuda
