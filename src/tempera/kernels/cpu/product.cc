@@ -50,7 +50,13 @@ namespace tempera::kernels::cpu::HWY_NAMESPACE {
 HWY_INLINE void pack_panel(const ProductParams& p, const DepthBlock& block, int64_t column,
                            int64_t width, float* to) {
   const float* from = p.b + block.first * p.b_depth + column * p.b_column;
-  if (p.b_column != 1) return transpose_panels(from, p.b_column, width, block.depth, to);
+  if (p.b_column != 1) {
+    // A line of the panel is written in several visits, between which it should stay near.
+    for (int64_t k = 0; k < block.depth; k += kPanel)
+      transpose_panels(from + k, p.b_column, width, std::min(kPanel, block.depth - k),
+                       to + k * kPanel);
+    return;
+  }
   for (int64_t k = 0; k < block.depth; ++k)
     for (int64_t c = 0; c < width; c += kLanes)
       store(load_some(from + k * p.b_depth + c, width - c), to + k * kPanel + c);
