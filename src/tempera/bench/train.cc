@@ -103,7 +103,7 @@ std::string part_of(const std::string& name) {
       {"optimizer", {"tempera::adamw", "tempera::gradient_norm"}},
       {"matrix products",
        {"aten::mm", "aten::addmm", "aten::matmul", "aten::linear", "tempera::linear",
-        "LinearFunction"}},
+        "tempera::product", "LinearFunction"}},
   };
   for (const auto& [part, words] : kParts)
     for (const auto& word : words)

@@ -91,7 +91,6 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& d) {
-    RECORD_FUNCTION("tempera::linear", {});
     const variable_list saved = context->get_saved_variables();
     const Tensor& weight = saved[1];
     const Tensor d_y = as_matrix(d[0]);

@@ -12,7 +12,7 @@ using at::Tensor;
 
 // With fewer rows packing the other matrix costs too much; a product of few numbers is over before
 // the threads have been told of it. docs/performance.md has the measurement.
-constexpr int64_t kLeastRows = 64, kLeastWork = 1 << 20;
+constexpr int64_t kLeastRows = 128, kLeastWork = 1 << 20;
 
 // Kept from call to call, since memory that is new to the process has to be cleared first.
 const Tensor& scratch(int64_t floats) {
@@ -35,6 +35,7 @@ bool has_fast_product(int64_t rows, int64_t columns, int64_t depth) {
 }
 
 void product_into(Tensor out, const Tensor& a, const Tensor& b, bool add) {
+  RECORD_FUNCTION("tempera::product", {});
   const at::NoGradGuard no_grad;
   if (!is_fast(out, a, b)) {
     if (add)
