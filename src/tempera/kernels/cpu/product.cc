@@ -12,7 +12,7 @@ namespace {
 // What is worked on at once: a panel of B, 64 columns of the whole depth of a block, and some rows
 // of A stay in the second-level cache of a core, all packed panels in the cache that cores share.
 constexpr int64_t kMostDepth = 1024;
-constexpr int64_t kChunkRows = 16 * kStripRows;
+constexpr int64_t kChunkRows = int64_t{16} * kStripRows;
 constexpr int64_t kGroupColumns = 16 * kPanel;
 
 // A part of the depth; the parts are of about the same size.
