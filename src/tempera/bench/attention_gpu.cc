@@ -104,7 +104,6 @@ class GpuContender {
     ops::PrologueArgs prologue{.x = projection_, .size = shape_.size, .operands = {}};
     prologue.cos = cos_;
     prologue.sin = sin_;
-    prologue.log_n = log_count(n_, torch::kFloat32);
     const RowScale* list[] = {&scales.q, &scales.k, &scales.v};
     for (size_t i = 0; i < parts.size(); ++i) {
       ops::PrologueOperand operand{.heads = parts[i].size(1),

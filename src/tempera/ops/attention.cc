@@ -1,5 +1,6 @@
 #include "tempera/ops/attention.h"
 
+#include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
@@ -14,6 +15,12 @@ namespace {
 // second gradient.
 void drop_own_source(Recipe& recipe, const at::Tensor& operand) {
   if (recipe.source.defined() && recipe.source.is_same(operand)) recipe.source.reset();
+}
+
+// The operators and their kernels take g itself.
+void finish_slope(Recipe& recipe) {
+  recipe.g = slope_of(recipe);
+  recipe.g_is_logit = false;
 }
 
 // The operators return empty tensors for what was not asked for.
@@ -31,6 +38,10 @@ AttentionResult result_of(const torch::jit::Stack& stack, const Args& args) {
 
 }  // namespace
 
+at::Tensor slope_of(const Recipe& recipe) {
+  return recipe.g.defined() && recipe.g_is_logit ? recipe.g.sigmoid() : recipe.g;
+}
+
 AttentionResult attention(const AttentionArgs& args) {
   static const c10::OperatorHandle handle = find_operator("tempera::attention");
   TEMPERA_CHECK(args.q.defined() && args.k.defined() && args.v.defined(),
@@ -39,6 +50,13 @@ AttentionResult attention(const AttentionArgs& args) {
   drop_own_source(own.q_recipe, own.q);
   drop_own_source(own.k_recipe, own.k);
   drop_own_source(own.v_recipe, own.v);
+  // The composition has nothing to gain from the dispatcher, and passes a logit to the prologue's
+  // kernel: a sigmoid of a few numbers costs a GPU as much as many rows.
+  if (own.q.is_cuda() && composes(own)) {
+    RECORD_FUNCTION("tempera::attention", {});
+    return attention_composed(own);
+  }
+  for (Recipe* recipe : {&own.q_recipe, &own.k_recipe, &own.v_recipe}) finish_slope(*recipe);
   torch::jit::Stack stack;
   visit_attention(own, Push{stack});
   handle.callBoxed(stack);
@@ -51,6 +69,7 @@ AttentionResult decode(const DecodeArgs& args) {
                 "decode needs q, k, v and lengths, and one of them is undefined");
   DecodeArgs own = args;
   drop_own_source(own.q_recipe, own.q);
+  finish_slope(own.q_recipe);
   // A step of generation calls this once a layer: the way through the dispatcher, with every
   // argument boxed twice, takes longer than the attention to a short cache.
   if (own.q.is_cpu() && !at::GradMode::is_enabled()) {

@@ -44,7 +44,7 @@ at::Tensor composed_scale(const at::Tensor& rows, const Recipe& recipe, const at
     const at::Tensor& source = recipe.source.defined() ? recipe.source : operand;
     add(at::tanh((at::gelu(source.to(real)) * recipe.w.to(real).unsqueeze(1)).sum(-1)));
   }
-  if (recipe.g.defined()) add(head(recipe.g) * log_n.unsqueeze(1));
+  if (recipe.g.defined()) add(head(slope_of(recipe)) * log_n.unsqueeze(1));
   if (recipe.s.defined()) sum = sum * head(recipe.s);
   if (rows.defined()) sum = sum.defined() ? sum * rows.to(real) : rows.to(real);
   return sum.defined() ? sum.unsqueeze(-1) : sum;

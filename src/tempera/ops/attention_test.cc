@@ -257,6 +257,24 @@ TEST(Attention, ARecipeMayReadItsOwnOperand) {
   }
 }
 
+TEST(Attention, ALogitStandsForItsSigmoid) {
+  const at::Tensor numbers = random({4}, 8);
+  const auto run = [&](bool is_logit) {
+    AttentionArgs args = plain(at::kDouble);
+    args.causal = true;
+    const at::Tensor logit = numbers.clone().requires_grad_();
+    args.q_recipe.g = is_logit ? logit : logit.sigmoid();
+    args.q_recipe.g_is_logit = is_logit;
+    const at::Tensor out = attention(args).out;
+    (out * random(out.sizes(), 9)).sum().backward();
+    return std::pair(out.detach(), logit.grad());
+  };
+  const auto [out, gradient] = run(true);
+  const auto [expected, expected_gradient] = run(false);
+  EXPECT_TRUE(same_bits(out, expected));
+  EXPECT_TRUE(same_bits(gradient, expected_gradient));
+}
+
 TEST(Attention, BroadcastScalesEqualFullOnes) {
   for (const at::ScalarType type : {at::kDouble, at::kFloat})
     for (const auto& sizes : std::vector<std::vector<int64_t>>{

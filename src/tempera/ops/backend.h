@@ -33,6 +33,8 @@ AttentionResult decode_composed(const DecodeArgs& args);
 // Whether libtorch's fused attention can do it: every key or plain causality, nothing but scales on
 // the logits, and `out` alone wanted.
 bool is_plain(const AttentionArgs& args);
+// Whether attention on a GPU is composed: our own kernels are for what libtorch's cannot do.
+bool composes(const AttentionArgs& args);
 
 // One gradient a differentiable input; undefined where it is not wanted.
 std::vector<at::Tensor> attention_backward_cpu(const BackwardArgs& args);

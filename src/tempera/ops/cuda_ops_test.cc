@@ -122,33 +122,61 @@ TEST_P(CudaOps, Prologue) {
   const Tensor v_rows = random({batch, 1, length}, 6, at::kFloat);
   const Tensor angle = random({length, size / 2}, 7, at::kFloat);
   const Tensor log_n = torch::arange(1, length + 1, torch::kFloat).log().expand({batch, length});
+  for (const bool is_logit : {false, true})
+    compare(3 * limit(), [&](const Side& side) {
+      const Tensor a = side(x), gains = side(gain), ws = side(w), gs = side(g), cs = side(c),
+                   vs = side(v_rows);
+      const Tensor cos = angle.cos().to(side.device), sin = angle.sin().to(side.device);
+      const Tensor counts = log_n.to(side.device);
+      Results out;
+      if (side.device.is_cuda()) {
+        PrologueArgs args{.x = a, .size = size, .operands = {}};
+        args.epsilon = 1e-6;
+        args.cos = cos;
+        args.sin = sin;
+        args.log_n = counts;
+        PrologueOperand q{.heads = heads, .norm = true, .rotate = true, .gain = gains};
+        q.recipe.w = ws;
+        q.recipe.g = gs;
+        q.recipe.g_is_logit = is_logit;
+        q.recipe.c = cs;
+        args.operands = {q, {.heads = kv_heads, .rotate = true}, {.heads = kv_heads, .rows = vs}};
+        out = prologue(args);
+      } else {
+        const auto [q, k, v] = split_heads(a, heads, kv_heads);
+        const auto head = [](const Tensor& t) { return t.view({1, -1, 1}); };
+        const Tensor scale =
+            head(cs) + at::tanh((at::gelu(q) * ws.unsqueeze(1)).sum(-1)) +
+            head(is_logit ? gs.sigmoid() : gs) * counts.to(at::kDouble).unsqueeze(1);
+        out = {rotary(norm(q, gains, {}, 1e-6, false), cos, sin) * scale.unsqueeze(-1),
+               rotary(k, cos, sin), v * vs.unsqueeze(-1)};
+      }
+      return std::pair<Results, Results>{out, {a, gains, ws, gs, cs, vs}};
+    });
+}
+
+// Temperatures of ready q, k and v: of q and v in one pass, in front of libtorch's attention.
+TEST_P(CudaOps, AttentionWithTemperatures) {
+  const int64_t batch = 2, length = 24, heads = 4, kv_heads = 2, size = 16;
+  const Tensor q = rows({batch, heads, length, size}, 1);
+  const Tensor k = rows({batch, kv_heads, length, size}, 2);
+  const Tensor v = rows({batch, kv_heads, length, size}, 3);
+  const Tensor q_w = random({heads, size}, 4, at::kFloat), q_g = random({heads}, 5, at::kFloat);
+  const Tensor v_w = random({kv_heads, size}, 6, at::kFloat),
+               v_g = random({kv_heads}, 7, at::kFloat);
   compare(3 * limit(), [&](const Side& side) {
-    const Tensor a = side(x), gains = side(gain), ws = side(w), gs = side(g), cs = side(c),
-                 vs = side(v_rows);
-    const Tensor cos = angle.cos().to(side.device), sin = angle.sin().to(side.device);
-    const Tensor counts = log_n.to(side.device);
-    Results out;
-    if (side.device.is_cuda()) {
-      PrologueArgs args{.x = a, .size = size, .operands = {}};
-      args.epsilon = 1e-6;
-      args.cos = cos;
-      args.sin = sin;
-      args.log_n = counts;
-      PrologueOperand q{.heads = heads, .norm = true, .rotate = true, .gain = gains};
-      q.recipe.w = ws;
-      q.recipe.g = gs;
-      q.recipe.c = cs;
-      args.operands = {q, {.heads = kv_heads, .rotate = true}, {.heads = kv_heads, .rows = vs}};
-      out = prologue(args);
-    } else {
-      const auto [q, k, v] = split_heads(a, heads, kv_heads);
-      const auto head = [](const Tensor& t) { return t.view({1, -1, 1}); };
-      const Tensor scale = head(cs) + at::tanh((at::gelu(q) * ws.unsqueeze(1)).sum(-1)) +
-                           head(gs) * counts.to(at::kDouble).unsqueeze(1);
-      out = {rotary(norm(q, gains, {}, 1e-6, false), cos, sin) * scale.unsqueeze(-1),
-             rotary(k, cos, sin), v * vs.unsqueeze(-1)};
-    }
-    return std::pair<Results, Results>{out, {a, gains, ws, gs, cs, vs}};
+    const Results leaves = {side(q), side(k), side(v), side(q_w), side(q_g), side(v_w), side(v_g)};
+    AttentionArgs args;
+    args.causal = true;
+    args.q = leaves[0];
+    args.k = leaves[1];
+    args.v = leaves[2];
+    args.q_recipe.w = leaves[3];
+    args.q_recipe.g = leaves[4];
+    args.v_recipe.w = leaves[5];
+    args.v_recipe.g = leaves[6];
+    args.q_recipe.g_is_logit = args.v_recipe.g_is_logit = true;
+    return std::pair<Results, Results>{{attention(args).out}, leaves};
   });
 }
 

@@ -92,7 +92,8 @@ class Bound {
                       .w = binder_.parameter(from.recipe.w),
                       .g = binder_.parameter(from.recipe.g),
                       .c = binder_.parameter(from.recipe.c),
-                      .s = binder_.parameter(from.recipe.s)}};
+                      .s = binder_.parameter(from.recipe.s),
+                      .g_is_logit = from.recipe.g_is_logit}};
   }
 
   Binder<T> binder_;
@@ -193,7 +194,8 @@ class PrologueFunction : public torch::autograd::Function<PrologueFunction> {
         {tensors.value_or(Tensor())..., args.cos, args.sin, args.positions, args.log_n});
     std::vector<int64_t> numbers = {args.size};
     for (const PrologueOperand& operand : args.operands)
-      numbers.insert(numbers.end(), {operand.heads, operand.norm, operand.rotate});
+      numbers.insert(numbers.end(),
+                     {operand.heads, operand.norm, operand.rotate, operand.recipe.g_is_logit});
     context->saved_data["numbers"] = numbers;
     context->saved_data["epsilon"] = args.epsilon;
     return forward_pass(args);
@@ -232,9 +234,13 @@ class PrologueFunction : public torch::autograd::Function<PrologueFunction> {
     const auto numbers = context->saved_data["numbers"].toIntVector();
     PrologueArgs args;
     args.size = numbers[0];
-    for (size_t i = 1; i < numbers.size(); i += 3)
-      args.operands.push_back(
-          {.heads = numbers[i], .norm = numbers[i + 1] != 0, .rotate = numbers[i + 2] != 0});
+    for (size_t i = 1; i < numbers.size(); i += 4) {
+      PrologueOperand& operand = args.operands.emplace_back();
+      operand.heads = numbers[i];
+      operand.norm = numbers[i + 1] != 0;
+      operand.rotate = numbers[i + 2] != 0;
+      operand.recipe.g_is_logit = numbers[i + 3] != 0;
+    }
     args.epsilon = context->saved_data["epsilon"].toDouble();
     size_t next = 0;
     visit_tensors(args, [&](Tensor& tensor) { tensor = saved[next++]; });

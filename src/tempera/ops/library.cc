@@ -93,11 +93,6 @@ void boxed_attention(const c10::OperatorHandle& handle, Stack* stack) {
   push(stack, kFunction(attention_args(take(stack, handle.schema().arguments().size()))));
 }
 
-// On a GPU our own kernels are for what libtorch's cannot do.
-bool composes(const AttentionArgs& args) {
-  return !cuda::has_kernels() || args.q.scalar_type() == at::kDouble || is_plain(args);
-}
-
 AttentionResult attention_gpu(const AttentionArgs& args) {
   return composes(args) ? attention_composed(args) : cuda::attention(args);
 }
@@ -138,6 +133,10 @@ torch::CppFunction boxed() {
 }
 
 }  // namespace
+
+bool composes(const AttentionArgs& args) {
+  return !cuda::has_kernels() || args.q.scalar_type() == at::kDouble || is_plain(args);
+}
 
 c10::OperatorHandle find_operator(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");

@@ -27,7 +27,7 @@ torch::Tensor recipe_rows(const ops::Recipe& recipe, const torch::Tensor& n,
     const auto active = torch::gelu(recipe.source.to(type));
     add(torch::matmul(active, recipe.w.to(type).unsqueeze(-1)).squeeze(-1).tanh());
   }
-  if (recipe.g.defined()) add(per_head(recipe.g) * log_count(n, type).unsqueeze(1));
+  if (recipe.g.defined()) add(per_head(slope_of(recipe)) * log_count(n, type).unsqueeze(1));
   return recipe.s.defined() ? per_head(recipe.s) * sum : sum;
 }
 

@@ -104,7 +104,10 @@ class Ssa final : public Method {
     if (!tok_ || token_ == "shared") {
       auto& recipe = result.recipe;
       recipe.c = ones(projection.size(1), projection.options().dtype(type));
-      if (pos_) recipe.g = slope(side, type);
+      if (pos_) {
+        recipe.g_is_logit = form_ == "sigmoid";
+        recipe.g = recipe.g_is_logit ? side.slope.to(type) : slope(side, type);
+      }
       if (tok_) {
         recipe.w = side.w.to(type);
         recipe.source = projection;

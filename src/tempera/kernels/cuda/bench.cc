@@ -198,6 +198,49 @@ void bench_prologue(Bench& bench, const std::string& type) {
   both("ssa, norm, bias", 3);
 }
 
+// SSA of queries and values that are ready: nothing is split or rotated.
+void bench_temperatures(Bench& bench, int64_t batch, int64_t heads, int64_t rows, int64_t size) {
+  const int64_t width = heads * size, count = batch * rows * width;
+  const Numbers<BFloat16> x_q(count), x_v(count), q(count), v(count), d_q(count), d_v(count);
+  const Numbers<float> w(width, 0, 0.1), per_head(heads), d_numbers(2 * (width + heads));
+  const auto heads_of = [&](auto* data) {
+    return Rows<std::remove_pointer_t<decltype(data)>>{data, rows * width, size, width};
+  };
+  const auto input = [&](const Numbers<BFloat16>& numbers) {
+    return heads_of(static_cast<const BFloat16*>(numbers.data()));
+  };
+  PrologueParams<BFloat16> p;
+  PrologueGradients<BFloat16> g;
+  p.batch = batch;
+  p.rows = rows;
+  p.x_q = input(x_q);
+  p.x_v = input(x_v);
+  g.d_q = input(d_q);
+  g.d_v = input(d_v);
+  g.x_q = heads_of(q.data());
+  g.x_v = heads_of(v.data());
+  float* next = d_numbers.data();
+  for (auto [operand, gradient] : {std::pair(&p.q, &g.q), std::pair(&p.v, &g.v)}) {
+    operand->heads = heads;
+    operand->size = size;
+    operand->scale = {
+        .rows = {}, .w = w.data(), .g = per_head.data(), .c = per_head.data(), .g_is_logit = true};
+    gradient->w = next;
+    gradient->g = next + width;
+    next += width + heads;
+  }
+  const auto name = [&](const char* pass) {
+    return concat("ssa of ready q and v ", pass, ", B", batch, " H", heads, " T", rows, " D", size);
+  };
+  const double bytes = 2.0 * static_cast<double>(count) * sizeof(BFloat16);
+  const DeviceBytes workspace(prologue_backward_workspace(p));
+  bench.time(name("forward"), 2 * bytes, [&] {
+    prologue_forward(p, {heads_of(q.data()), {}, heads_of(v.data())}, nullptr);
+  });
+  bench.time(name("backward"), 3 * bytes,
+             [&] { prologue_backward(p, g, workspace.data(), nullptr); });
+}
+
 template <class T>
 void bench_norm(Bench& bench, const std::string& type) {
   const Numbers<T> x(kTokens * kWidth), r(kTokens * kWidth), h(kTokens * kWidth),
@@ -390,6 +433,8 @@ void run(bool json) {
   }
   bench_prologue<BFloat16>(bench, "bf16");
   bench_prologue<float>(bench, "fp32");
+  bench_temperatures(bench, 4, 16, 2048, 64);
+  bench_temperatures(bench, 2, 16, 8192, 128);
   bench_norm<BFloat16>(bench, "bf16");
   bench_activations<BFloat16>(bench, "bf16");
   bench_loss(bench);

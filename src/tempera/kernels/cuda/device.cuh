@@ -113,6 +113,20 @@ __device__ inline Pack<T> load_pack(const T* from, bool whole) {
   return pack;
 }
 
+// Copies 16 bytes into shared memory, or zeros where nothing is there, while the thread goes on.
+__device__ inline void copy_ahead(void* shared, const void* from, bool there) {
+  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  const int bytes = there ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
+               "r"(bytes));
+}
+// Ends a group of copies; waits until at most kLeft groups of this thread are under way.
+__device__ inline void end_copies() { asm volatile("cp.async.commit_group;"); }
+template <int kLeft>
+__device__ inline void await_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft));
+}
+
 template <class T>
 __device__ inline void store_pack(T* to, const Pack<T>& pack, bool whole) {
   if (whole) {
@@ -210,23 +224,45 @@ __device__ inline float quick_log(float x) {
   return y * 0.693147180559945309F;
 }
 
-// The normal distribution at x: its integral to within 1e-7 (Abramowitz and Stegun 26.2.17) and its
-// density, which share one exponential.
+// The normal distribution beyond |x|, by Abramowitz and Stegun: 26.2.17 to within 1e-7, or 26.2.16
+// to within 1e-5, for what comes from bf16. The density shares the exponential.
+struct NormalTail {
+  float above;
+  float density;
+};
+template <class T>
+__device__ inline NormalTail normal_tail(float x) {
+  constexpr float kLog2Top = -1.32574806473616F;  // of the density at 0, 1 / sqrt(2 pi)
+  const float density = quick_exp2(fmaf(x * x, -0.5F * kLog2E, kLog2Top));
+  const float t = quick_inverse(fmaf(sizeof(T) == 2 ? 0.33267F : 0.231641888F, fabsf(x), 1.0F));
+  float sum = sizeof(T) == 2 ? 0.9372980F : fmaf(t, 1.330274429F, -1.821255978F);
+  if constexpr (sizeof(T) == 2) {
+    sum = fmaf(t, sum, -0.1201676F);
+    sum = fmaf(t, sum, 0.4361836F);
+  } else {
+    sum = fmaf(t, sum, 1.781477937F);
+    sum = fmaf(t, sum, -0.356563782F);
+    sum = fmaf(t, sum, 0.319381530F);
+  }
+  return {sum * (t * density), density};
+}
+template <class T>
+__device__ inline float gelu_of(float x) {
+  return fmaf(-fabsf(x), normal_tail<T>(x).above, fmaxf(x, 0));
+}
+
+// Its integral up to x, and its density.
 struct Normal {
   float below;
   float density;
 };
+template <class T = float>
 __device__ inline Normal normal_at(float x) {
-  const float t = quick_inverse(fmaf(0.231641888F, fabsf(x), 1.0F));
-  constexpr float kLog2Top = -1.32574806473616F;  // of the density at 0, 1 / sqrt(2 pi)
-  const float density = quick_exp2(fmaf(x * x, -0.5F * kLog2E, kLog2Top));
-  float tail = fmaf(t, 1.330274429F, -1.821255978F);
-  tail = fmaf(t, tail, 1.781477937F);
-  tail = fmaf(t, tail, -0.356563782F);
-  tail = fmaf(t, tail, 0.319381530F);
-  tail *= t * density;
-  return {x >= 0 ? 1 - tail : tail, density};
+  const NormalTail tail = normal_tail<T>(x);
+  return {x >= 0 ? 1 - tail.above : tail.above, tail.density};
 }
+
+__device__ inline float sigmoid_of(float x) { return quick_inverse(1 + quick_exp2(-kLog2E * x)); }
 
 // Absolute error of about 1e-7, whatever the size of x.
 __device__ inline float tanh_of(float x) {

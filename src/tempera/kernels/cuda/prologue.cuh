@@ -84,6 +84,7 @@ struct PrologueLane {
   bool live;  // the head has these columns
   bool rotated;
   bool norm, counts, recipe;
+  const float* log_n;     // of this sequence
   const float* finished;  // the caller's scales of this sequence and head
   int64_t finished_step;
   float inverse_size;
@@ -93,8 +94,9 @@ struct PrologueLane {
   float s, c, g;
 
   // shared: (kPrologueWarps, 3, kLanes * kPack)
-  __device__ PrologueLane(const PrologueParams<T>& p, int64_t slot, int64_t b, float* shared)
-      : place(prologue_head(p, slot)) {
+  __device__ PrologueLane(const PrologueParams<T>& p, const PrologueHead& head, int64_t b,
+                          float* shared)
+      : place(head) {
     const PrologueOperand& operand = choose(place.which, p.q, p.k, p.v);
     const PrologueScale& scale = operand.scale;
     const int chunk = static_cast<int>(threadIdx.x) % kLanes;
@@ -108,6 +110,7 @@ struct PrologueLane {
     norm = operand.norm;
     counts = scale.g;
     recipe = scale.recipe();
+    log_n = p.log_n ? p.log_n + b * p.rows : nullptr;
     finished = scale.rows.data ? row_at(scale.rows, b, place.head, 0) : nullptr;
     finished_step = scale.rows.row;
     inverse_size = 1 / static_cast<float>(operand.size);
@@ -126,13 +129,17 @@ struct PrologueLane {
     __syncwarp();
     s = scale.s ? scale.s[place.head] : 1;
     c = scale.c ? scale.c[place.head] : 0;
-    g = scale.g ? scale.g[place.head] : 0;
+    g = scale.g ? scale.g_is_logit ? sigmoid_of(scale.g[place.head]) : scale.g[place.head] : 0;
   }
 
   // The lane's columns; from: its first one.
   template <class X>
   __device__ Pack<X> load(const X* from, bool whole = kWhole) const {
     return Kind::kTurns ? load_halves(from, gap, whole) : load_pack(from, whole);
+  }
+  // Those of a row in shared memory.
+  __device__ void read(const T* row, float (&to)[kPack]) const {
+    unpack(load(row + first, true), to);
   }
   __device__ void store(T* to, const Pack<T>& pack) const {
     if constexpr (Kind::kTurns)
@@ -188,8 +195,104 @@ struct PrologueLane {
   }
 };
 
-// The numbers of one row of a head.
-template <class T, int kLanes, bool kWhole, class Kind>
+// Rows of a head on their way into shared memory that the warp has for itself, from kSources
+// places. It takes many bytes under way to keep memory busy, more than there are registers for. A
+// stage has kGroups times kStep rows. A lane fetches eight columns of a row, and may read those of
+// others; rows behind the end and columns behind the head's are 0.
+template <class T, int kLanes, bool kWhole, int kSources, int kGroupsOfStage>
+class PrologueStream {
+ public:
+  static constexpr int kStep = kWarp / kLanes;
+  static constexpr int kGroups = kGroupsOfStage;
+  static constexpr unsigned kStages = 16 / sizeof(T) / kGroups;
+  static constexpr unsigned kElements = kWarp * kPack;  // of a group
+  static constexpr unsigned kMemory = kStages * kSources * kGroups * kElements;
+
+  // memory: kMemory elements of this warp. size: columns of the head.
+  __device__ PrologueStream(T* memory, int64_t size, int64_t b, int64_t head, int begin, int end,
+                            const Rows<const T>* const (&sources)[kSources])
+      : at_(begin + static_cast<int>(threadIdx.x) % kWarp / kLanes), end_(end) {
+    const unsigned lane = threadIdx.x % kWarp;
+    if (kPack * (lane % kLanes) >= size) end_ = begin;
+    to_ = memory + lane * kPack;
+    row_ = memory + lane / kLanes * (kLanes * kPack);
+#pragma unroll
+    for (int i = 0; i < kSources; ++i) {
+      from_[i] = row_at(*sources[i], b, head, at_) + kPack * (lane % kLanes);
+      step_[i] = kStep * sources[i]->row;
+    }
+#pragma unroll 1
+    for (stage_ = kStage; stage_ < kMemory; stage_ += kStage) fetch();
+    stage_ = 0;
+  }
+
+  // The rows of the stage are there, for all lanes.
+  __device__ void wait() const {
+    await_copies<static_cast<int>(kStages) - 2>();
+    __syncwarp();
+  }
+  __device__ const T* row(int group, int source = 0) const {
+    return row_ + stage_ + (source * kGroups + group) * kElements;
+  }
+  // To the next stage. What lies furthest ahead takes the place of the stage before this one, which
+  // all lanes have read.
+  __device__ void go_on() {
+    fetch();
+    stage_ = (stage_ + kStage) % kMemory;
+  }
+
+ private:
+  static constexpr unsigned kStage = kSources * kGroups * kElements;
+
+  __device__ void fetch() {
+    T* const stage = to_ + (stage_ + kMemory - kStage) % kMemory;
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group, at_ += kStep)
+#pragma unroll
+      for (int i = 0; i < kSources; ++i) {
+        fetch_pack(stage + (i * kGroups + group) * kElements, from_[i], at_ < end_);
+        from_[i] += step_[i];
+      }
+    end_copies();
+  }
+  __device__ static void fetch_pack(T* to, const T* from, bool there) {
+    constexpr int kVector = kWhole ? 16 / static_cast<int>(sizeof(T)) : 1;
+#pragma unroll
+    for (int column = 0; column < kPack; column += kVector)
+      if constexpr (kWhole)
+        copy_ahead(to + column, from + column, there);
+      else
+        to[column] = there ? from[column] : T{};
+  }
+
+  int at_, end_;
+  unsigned stage_;  // elements before it
+  T *to_, *row_;
+  const T* from_[kSources];
+  int64_t step_[kSources];
+};
+
+// Calls body(group, t, to) for every row t of this lane in [begin, end), and for some behind: all
+// lanes have to take part in sums. The row is in the stream's group; `to` is where the lane's
+// columns of it go.
+template <class T, int kLanes, bool kWhole, class Kind, class Stream, class Body>
+__device__ inline void walk_rows(const PrologueLane<T, kLanes, kWhole, Kind>& lane, Stream& stream,
+                                 const Rows<T>& out, int64_t b, int begin, int end, Body body) {
+  int t = begin + static_cast<int>(threadIdx.x) % kWarp / kLanes;
+  T* to = row_at(out, b, lane.place.head, t) + lane.first;
+  const int64_t step = Stream::kStep * out.row;
+#pragma unroll 1
+  for (int base = begin; base < end; base += Stream::kGroups * Stream::kStep) {
+    stream.wait();
+#pragma unroll
+    for (int group = 0; group < Stream::kGroups; ++group, t += Stream::kStep, to += step)
+      body(group, t, to);
+    stream.go_on();
+  }
+}
+
+// The numbers of one row of a head. kReads: the head has a w.
+template <bool kReads, class T, int kLanes, bool kWhole, class Kind>
 struct PrologueRow {
   float rstd = 1;
   float tanh_term = 0;
@@ -200,10 +303,9 @@ struct PrologueRow {
 
   // x: eight columns of the projection, bias included. f: their share of <w, gelu(x)>.
   __device__ PrologueRow(const PrologueParams<T>& p,
-                         const PrologueLane<T, kLanes, kWhole, Kind>& lane, int64_t b, int t,
+                         const PrologueLane<T, kLanes, kWhole, Kind>& lane, int t,
                          const float (&x)[kPack], float f) {
-    if (lane.counts)
-      log_n = p.log_n ? p.log_n[b * p.rows + t] : quick_log(static_cast<float>(t + 1));
+    if (lane.counts) log_n = lane.log_n ? lane.log_n[t] : quick_log(static_cast<float>(t + 1));
     if constexpr (Kind::kNorms) {
       if (lane.finished) finished = lane.finished[t * lane.finished_step];
       if (lane.norm) {
@@ -213,8 +315,8 @@ struct PrologueRow {
         rstd = rsqrtf(fmaf(sum_lanes<kLanes>(square), lane.inverse_size, p.epsilon));
       }
     }
-    if (lane.w) tanh_term = tanh_of(sum_lanes<kLanes>(f));
-    if (lane.recipe) sum = fmaf(lane.g, log_n, lane.c + tanh_term);
+    if constexpr (kReads) tanh_term = tanh_of(sum_lanes<kLanes>(f));
+    if (kReads || lane.recipe) sum = fmaf(lane.g, log_n, lane.c + tanh_term);
     a = finished * lane.s * sum;
   }
 };

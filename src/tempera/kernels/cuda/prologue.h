@@ -20,6 +20,7 @@ struct PrologueScale {
   const float* g = nullptr;  // (heads)
   const float* c = nullptr;  // (heads)
   const float* s = nullptr;  // (heads)
+  bool g_is_logit = false;   // sigmoid(g) stands for g, and the gradient is that of the logit
 
   constexpr bool recipe() const { return w || g || c || s; }
 };

@@ -48,24 +48,24 @@ struct Sums {
 };
 
 // d: the gradient of the row's eight outputs; becomes that of the projection.
-template <class T, int kLanes, bool kWhole, class Kind>
+template <bool kReads, class T, int kLanes, bool kWhole, class Kind>
 __device__ void row_backward(const PrologueParams<T>& p,
                              const PrologueLane<T, kLanes, kWhole, Kind>& lane, float* d_finished,
                              int64_t b, int t, bool active, const float (&x)[kPack],
                              float (&d)[kPack], Sums<kLanes, Kind>& sums) {
   float gelu[kPack], slope[kPack];  // slope: of w * gelu
   float f = 0;
-  if (lane.w) {
+  if constexpr (kReads) {
     unpack(lane.load(lane.w, true), slope);
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
-      const Normal normal = normal_at(x[i]);
+      const Normal normal = normal_at<T>(x[i]);
       gelu[i] = x[i] * normal.below;
       f = fmaf(slope[i], gelu[i], f);
       slope[i] *= fmaf(x[i], normal.density, normal.below);
     }
   }
-  const PrologueRow<T, kLanes, kWhole, Kind> row(p, lane, b, t, x, f);
+  const PrologueRow<kReads, T, kLanes, kWhole, Kind> row(p, lane, t, x, f);
   lane.rotate(p, b, t, -1, d);
 
   // d_a = <d * gain, x * rstd>; the norm's own backward needs the same product.
@@ -81,18 +81,21 @@ __device__ void row_backward(const PrologueParams<T>& p,
   for (int i = 0; i < kPack; ++i) d_a = fmaf(d[i], x[i], d_a);
   d_a = sum_lanes<kLanes>(d_a) * row.rstd;
   const float factor = row.a * row.rstd;
-  const float mean = Kind::kNorms && lane.norm ? factor * row.rstd * d_a * lane.inverse_size : 0;
 #pragma unroll
-  for (int i = 0; i < kPack; ++i) d[i] = fmaf(-mean, x[i], factor * d[i]);
-  if constexpr (Kind::kNorms)
+  for (int i = 0; i < kPack; ++i) d[i] *= factor;
+  if constexpr (Kind::kNorms) {
+    const float mean = lane.norm ? factor * row.rstd * d_a * lane.inverse_size : 0;
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) d[i] = fmaf(-mean, x[i], d[i]);
     if (d_finished && active && lane.first == 0) *d_finished = d_a * lane.s * row.sum;
-  if (lane.recipe && active) {
+  }
+  if (kReads || lane.recipe) {
     const float d_recipe = d_a * row.finished;
     const float d_sum = d_recipe * lane.s;
     sums.s = fmaf(d_recipe, row.sum, sums.s);
     sums.c += d_sum;
     sums.g = fmaf(d_sum, row.log_n, sums.g);
-    if (lane.w) {
+    if constexpr (kReads) {
       const float d_f = d_sum * (1 - row.tanh_term * row.tanh_term);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
@@ -103,38 +106,11 @@ __device__ void row_backward(const PrologueParams<T>& p,
   }
   if constexpr (Kind::kNorms)
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) sums.bias[i] += active ? d[i] : 0;
-}
-
-// Rows of a head that is turned and no more, or not even that: the projection is not read.
-template <class T, int kLanes, bool kWhole, class Kind>
-__device__ void turn_back(const PrologueParams<T>& p,
-                          const PrologueLane<T, kLanes, kWhole, Kind>& lane, int64_t b,
-                          const T* from, int64_t from_step, T* to, int64_t to_step, int begin,
-                          int end) {
-  constexpr int kStep = kWarp / kLanes, kAtOnce = 4;
-  const int mine = static_cast<int>(threadIdx.x) % kWarp / kLanes;
-  if (!lane.live) return;
-#pragma unroll 1
-  for (int base = begin + mine; base < end; base += kAtOnce * kStep) {
-    Pack<T> packs[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i)
-      if (base + i * kStep < end) packs[i] = lane.load(from + (base + i * kStep) * from_step);
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int t = base + i * kStep;
-      if (t >= end) break;
-      float d[kPack];
-      unpack(packs[i], d);
-      lane.rotate(p, b, t, -1, d);
-      lane.store(to + t * to_step, pack_of<T>(d));
-    }
-  }
+    for (int i = 0; i < kPack; ++i) sums.bias[i] += d[i];
 }
 
 template <class T, int kLanes, bool kWhole, class Kind>
-__global__ void __launch_bounds__(kPrologueWarps* kWarp, 4)
+__global__ void __launch_bounds__(kPrologueWarps* kWarp, Kind::kNorms ? 4 : 5)
     backward_kernel(const __grid_constant__ PrologueParams<T> p,
                     const __grid_constant__ PrologueGradients<T> gradients, int64_t size, int rows,
                     float* records) {
@@ -142,81 +118,68 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, 4)
   const int64_t slot = int64_t{blockIdx.x} * kPrologueWarps + threadIdx.x / kWarp;
   if (slot >= slots) return;
   const int64_t b = blockIdx.z;
-  __shared__ alignas(16) float shared[kPrologueShared<kLanes>];
-  const PrologueLane<T, kLanes, kWhole, Kind> lane(p, slot, b, shared);
-  const Rows<const T>& d_out =
-      choose(lane.place.which, gradients.d_q, gradients.d_k, gradients.d_v);
-  const Rows<float>& d_scale =
-      choose(lane.place.which, gradients.q.rows, gradients.k.rows, gradients.v.rows);
-  float* const d_finished = d_scale.data ? row_at(d_scale, b, lane.place.head, 0) : nullptr;
-  const int64_t d_finished_step = d_scale.row;
-  const Rows<const T>& in = choose(lane.place.which, p.x_q, p.x_k, p.x_v);
-  const Rows<T>& d_in = choose(lane.place.which, gradients.x_q, gradients.x_k, gradients.x_v);
-  const T* const d_out_rows = row_at(d_out, b, lane.place.head, 0) + lane.first;
-  T* const d_rows = row_at(d_in, b, lane.place.head, 0) + lane.first;
+  const PrologueHead place = prologue_head(p, slot);
+  const PrologueOperand& operand = choose(place.which, p.q, p.k, p.v);
+  const Rows<const T>& d_out = choose(place.which, gradients.d_q, gradients.d_k, gradients.d_v);
+  const Rows<T>& d_in = choose(place.which, gradients.x_q, gradients.x_k, gradients.x_v);
   const int begin = static_cast<int>(blockIdx.y) * rows;
   const int end = min(static_cast<int>(p.rows), begin + rows);
-  if (!(lane.norm || lane.recipe || lane.finished || gradients.bias))
-    return turn_back(p, lane, b, d_out_rows, d_out.row, d_rows, d_in.row, begin, end);
-  constexpr int kStep = kWarp / kLanes;
-  int t = begin + static_cast<int>(threadIdx.x) % kWarp / kLanes;
-  Sums<kLanes, Kind> sums;
-  struct Next {
-    Pack<T> x, d;
-  };
-  const T* x_ahead = row_at(in, b, lane.place.head, t) + lane.first;
-  const T* d_ahead = d_out_rows + t * d_out.row;
-  const int64_t x_step = kStep * in.row, d_step = kStep * d_out.row;
-  const auto fetch = [&](int at) {
-    Next next{};
-    if (lane.live && at < end) {
-      next.x = lane.load(x_ahead);
-      next.d = lane.load(d_ahead);
-    }
-    x_ahead += x_step;
-    d_ahead += d_step;
-    return next;
-  };
-  T* to = d_rows + t * d_in.row;
-  const int64_t to_step = kStep * d_in.row;
-  // While a row is computed, the next one is on its way, and where there are registers the one
-  // behind it.
-  constexpr bool kTwo = !Kind::kNorms && sizeof(T) == 2;
-  Next next = fetch(t), after{};
-  if constexpr (kTwo) after = fetch(t + kStep);
-#pragma unroll 1
-  for (int base = begin; base < end; base += kStep, t += kStep) {
-    const bool active = lane.live && t < end;
-    float x[kPack], d[kPack];
-    unpack(next.x, x);
-    unpack(next.d, d);
-    if constexpr (kTwo) {
-      next = after;
-      after = fetch(t + 2 * kStep);
-    } else {
-      next = fetch(t + kStep);
-    }
-    if constexpr (Kind::kNorms) lane.add_bias(x);
-    row_backward<T, kLanes, kWhole, Kind>(p, lane,
-                                          d_finished ? d_finished + t * d_finished_step : nullptr,
-                                          b, min(t, end - 1), active, x, d, sums);
-    if (active) lane.store(to, pack_of<T>(d));
-    to += to_step;
+  using Stream = PrologueStream<T, kLanes, kWhole, 2, 1>;
+  using Lane = PrologueLane<T, kLanes, kWhole, Kind>;
+  __shared__ alignas(16) T memory[kPrologueWarps][Stream::kMemory];
+  __shared__ alignas(16) float shared[kPrologueShared<kLanes>];
+  T* const mine = memory[threadIdx.x / kWarp];
+  // Rows are on their way while the lane gets to know its head.
+  if (!(operand.norm || operand.scale.recipe() || operand.scale.rows.data || gradients.bias)) {
+    // Turned and no more, or not even that: the projection is not read.
+    PrologueStream<T, kLanes, kWhole, 1, 2> stream(mine, operand.size, b, place.head, begin, end,
+                                                   {&d_out});
+    const Lane lane(p, place, b, shared);
+    return walk_rows(lane, stream, d_in, b, begin, end, [&](int group, int t, T* to) {
+      float d[kPack];
+      lane.read(stream.row(group), d);
+      lane.rotate(p, b, min(t, end - 1), -1, d);
+      if (lane.live && t < end) lane.store(to, pack_of<T>(d));
+    });
   }
+  Stream stream(mine, operand.size, b, place.head, begin, end,
+                {&choose(place.which, p.x_q, p.x_k, p.x_v), &d_out});
+  const Lane lane(p, place, b, shared);
+  const Rows<float>& d_scale =
+      choose(place.which, gradients.q.rows, gradients.k.rows, gradients.v.rows);
+  float* const d_finished = d_scale.data ? row_at(d_scale, b, place.head, 0) : nullptr;
+  const int64_t d_finished_step = d_scale.row;
+  Sums<kLanes, Kind> sums;
+  const auto walk = [&]<bool kReads>() {
+    walk_rows(lane, stream, d_in, b, begin, end, [&](int group, int t, T* to) {
+      const bool active = lane.live && t < end;
+      float x[kPack], d[kPack];
+      lane.read(stream.row(group, 0), x);
+      lane.read(stream.row(group, 1), d);
+      if constexpr (Kind::kNorms) lane.add_bias(x);
+      float* const d_row = d_finished ? d_finished + t * d_finished_step : nullptr;
+      row_backward<kReads>(p, lane, d_row, b, min(t, end - 1), active, x, d, sums);
+      if (active) lane.store(to, pack_of<T>(d));
+    });
+  };
+  if (lane.w)
+    walk.template operator()<true>();
+  else
+    walk.template operator()<false>();
   sums.add_up();
   if (lane.live && threadIdx.x % kWarp < kLanes)
     sums.write(records + ((b * gridDim.y + blockIdx.y) * slots + slot) * record_size(size), size,
                lane.first, lane.gap);
 }
 
-constexpr int kReducers = 32;  // threads that share a sum
+constexpr int kReducers = 8;  // threads that share a sum
 
 // One sum of a record: over the blocks and, for a gain that heads share, over the heads.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kReducers)
     reduce_kernel(const __grid_constant__ PrologueParams<T> p,
                   const __grid_constant__ PrologueGradients<T> gradients, int64_t size,
-                  const float* records, int64_t blocks) {
+                  const float* records, int blocks) {
   const int64_t slots = p.q.heads + p.k.heads + p.v.heads;
   const PrologueHead place = prologue_head(p, blockIdx.y);
   const PrologueOperand& operand = choose(place.which, p.q, p.k, p.v);
@@ -224,7 +187,7 @@ __global__ void __launch_bounds__(kWarp* kReducers)
       choose(place.which, gradients.q, gradients.k, gradients.v);
   const int64_t at = int64_t{blockIdx.x} * kWarp + threadIdx.x;
   float* to = nullptr;
-  int64_t heads = 1;
+  int heads = 1;
   const int64_t column = at % size;
   const bool inside = column < operand.size;
   if (at < size) {
@@ -234,22 +197,30 @@ __global__ void __launch_bounds__(kWarp* kReducers)
   } else if (at < 3 * size) {
     if (gradient.gain && inside && (operand.gain_by_head || place.head == 0)) {
       to = gradient.gain + (operand.gain_by_head ? place.head * operand.size : 0) + column;
-      if (!operand.gain_by_head) heads = operand.heads;
+      if (!operand.gain_by_head) heads = static_cast<int>(operand.heads);
     }
   } else if (at < 3 * size + 3) {
     float* const numbers[] = {gradient.g, gradient.c, gradient.s};
     if (numbers[column]) to = numbers[column] + place.head;
   }
   float sum = 0;
-  if (to)
-#pragma unroll 8
-    for (int64_t i = threadIdx.y; i < blocks * heads; i += kReducers)
-      sum += records[((i / heads) * slots + blockIdx.y + i % heads) * record_size(size) + at];
+  for (int head = 0; to && head < heads; ++head) {
+    const float* const record = records + (blockIdx.y + head) * record_size(size) + at;
+    const int64_t step = slots * record_size(size);
+#pragma unroll 16
+    for (int i = static_cast<int>(threadIdx.y); i < blocks; i += kReducers) sum += record[i * step];
+  }
   __shared__ float shared[kReducers][kWarp];
   shared[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || !to) return;
+#pragma unroll
   for (int i = 1; i < kReducers; ++i) sum += shared[i][threadIdx.x];
+  const PrologueScale& scale = operand.scale;
+  if (scale.g_is_logit && at == 3 * size) {
+    const float g = sigmoid_of(scale.g[place.head]);
+    sum *= g * (1 - g);
+  }
   *to = sum;
 }
 
@@ -296,8 +267,8 @@ void prologue_backward(const PrologueParams<T>& params, const PrologueGradients<
   if (!has_sums(gradients)) return check_launch("prologue_backward");
   const dim3 grid(static_cast<unsigned>(ceil_div(record_size(size), kWarp)),
                   static_cast<unsigned>(prologue_slots(params)));
-  reduce_kernel<<<grid, dim3(kWarp, kReducers), 0, stream>>>(params, gradients, size, records,
-                                                             record_blocks(params));
+  reduce_kernel<<<grid, dim3(kWarp, kReducers), 0, stream>>>(
+      params, gradients, size, records, static_cast<int>(record_blocks(params)));
   check_launch("prologue_backward");
 }
 

@@ -11,42 +11,31 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, sizeof(T) == 2 ? 8 : 6)
   const int64_t slot = int64_t{blockIdx.x} * kPrologueWarps + threadIdx.x / kWarp;
   if (slot >= p.q.heads + p.k.heads + p.v.heads) return;
   const int64_t b = blockIdx.z;
-  __shared__ alignas(16) float shared[kPrologueShared<kLanes>];
-  const PrologueLane<T, kLanes, kWhole, Kind> lane(p, slot, b, shared);
-  const Rows<T>& out = choose(lane.place.which, outputs.q, outputs.k, outputs.v);
-  const Rows<const T>& in = choose(lane.place.which, p.x_q, p.x_k, p.x_v);
+  const PrologueHead place = prologue_head(p, slot);
   const int begin = static_cast<int>(blockIdx.y) * rows;
   const int end = min(static_cast<int>(p.rows), begin + rows);
-  constexpr int kStep = kWarp / kLanes;
-  int t = begin + static_cast<int>(threadIdx.x) % kWarp / kLanes;
-  const T* ahead = row_at(in, b, lane.place.head, t) + lane.first;
-  const int64_t ahead_step = kStep * in.row;
-  const auto fetch = [&](int at) {
-    Pack<T> pack{};
-    if (lane.live && at < end) pack = lane.load(ahead);
-    ahead += ahead_step;
-    return pack;
-  };
-  T* to = row_at(out, b, lane.place.head, t) + lane.first;
-  const int64_t to_step = kStep * out.row;
-  // The next two rows are on their way while this one is computed.
-  Pack<T> next = fetch(t), after = fetch(t + kStep);
-#pragma unroll 1
-  for (int base = begin; base < end; base += kStep, t += kStep) {
+  constexpr int kGroups = sizeof(T) == 2 && !Kind::kNorms ? 2 : 1;  // as registers allow
+  using Stream = PrologueStream<T, kLanes, kWhole, 1, kGroups>;
+  __shared__ alignas(16) T memory[kPrologueWarps][Stream::kMemory];
+  // Rows are on their way while the lane gets to know its head.
+  Stream stream(memory[threadIdx.x / kWarp], choose(place.which, p.q, p.k, p.v).size, b, place.head,
+                begin, end, {&choose(place.which, p.x_q, p.x_k, p.x_v)});
+  __shared__ alignas(16) float shared[kPrologueShared<kLanes>];
+  const PrologueLane<T, kLanes, kWhole, Kind> lane(p, place, b, shared);
+  const Rows<T>& out = choose(place.which, outputs.q, outputs.k, outputs.v);
+  const auto forward_row = [&]<bool kReads>(int group, int t, T* to) {
     float y[kPack];
-    unpack(next, y);
-    next = after;
-    after = fetch(t + 2 * kStep);
+    lane.read(stream.row(group), y);
     if constexpr (Kind::kNorms) lane.add_bias(y);
     float f = 0;
-    if (lane.w) {
+    if constexpr (kReads) {
       float w[kPack];
       unpack(lane.load(lane.w, true), w);
 #pragma unroll
-      for (int i = 0; i < kPack; ++i) f = fmaf(w[i] * y[i], normal_at(y[i]).below, f);
+      for (int i = 0; i < kPack; ++i) f = fmaf(w[i], gelu_of<T>(y[i]), f);
     }
     const int safe = min(t, end - 1);
-    const PrologueRow<T, kLanes, kWhole, Kind> row(p, lane, b, safe, y, f);
+    const PrologueRow<kReads, T, kLanes, kWhole, Kind> row(p, lane, safe, y, f);
     if constexpr (Kind::kNorms)
       if (lane.norm) {
 #pragma unroll
@@ -54,12 +43,20 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, sizeof(T) == 2 ? 8 : 6)
         lane.multiply_gain(y);
       }
     lane.rotate(p, b, safe, 1, y);
-    if (lane.recipe || lane.finished)
+    if (kReads || lane.recipe || lane.finished)
 #pragma unroll
       for (int i = 0; i < kPack; ++i) y[i] *= row.a;
     if (lane.live && t < end) lane.store(to, pack_of<T>(y));
-    to += to_step;
-  }
+  };
+  const auto walk = [&]<bool kReads>() {
+    walk_rows(lane, stream, out, b, begin, end, [&](int group, int t, T* to) {
+      forward_row.template operator()<kReads>(group, t, to);
+    });
+  };
+  if (lane.w)
+    walk.template operator()<true>();
+  else
+    walk.template operator()<false>();
 }
 
 }  // namespace

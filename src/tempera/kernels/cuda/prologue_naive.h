@@ -16,6 +16,7 @@ struct OperandCase {
   int64_t size = 64;
   bool norm = false, gain = false, gain_by_head = false, rotate = false;
   bool rows = false, w = false, g = false, c = false, s = false;
+  bool g_is_logit = false;
 };
 
 struct PrologueCase {
@@ -49,6 +50,7 @@ inline std::vector<PrologueCase> prologue_cases() {
   const auto ssa = [](OperandCase& o) { o.w = o.g = o.c = true; };
   const auto everything = [](PrologueCase& c) {
     for (OperandCase* o : {&c.q, &c.k, &c.v}) o->rows = o->w = o->g = o->c = o->s = true;
+    c.k.g_is_logit = true;
     for (OperandCase* o : {&c.q, &c.k}) o->norm = o->gain = o->rotate = true;
     c.k.gain_by_head = true;
     c.pairs = c.q.size / 2 / 4 * 4;
@@ -111,6 +113,7 @@ inline std::vector<PrologueCase> prologue_cases() {
     c.counts = false;
     ssa(c.q);
     ssa(c.v);
+    c.q.g_is_logit = c.v.g_is_logit = true;
   });
   add("many_rows_of_a_block", [&](PrologueCase& c) {
     c.batch = 64;
@@ -257,12 +260,16 @@ class NaivePrologue {
     if (o.c) row.sum += in_[name + ".c"][u(h)];
     if (o.w) row.sum += row.tanh_term = std::tanh(f);
     row.log_n = in_["log_n"][u(line)];
-    if (o.g) row.sum += in_[name + ".g"][u(h)] * row.log_n;
+    if (o.g) row.sum += slope(name, o, h) * row.log_n;
     if (o.s) row.s = in_[name + ".s"][u(h)];
     if (o.rows) row.finished = in_[name + ".rows"][u((b * o.heads + h) * c_.rows + t)];
     return row;
   }
 
+  R slope(const std::string& name, const OperandCase& o, int64_t h) {
+    const R g = in_[name + ".g"][u(h)];
+    return o.g_is_logit ? 1 / (1 + std::exp(-g)) : g;
+  }
   R gain(const std::string& name, const OperandCase& o, int64_t h, int64_t i) {
     return o.gain ? in_[name + ".gain"][gain_at(o, h, i)] : R{1};
   }
@@ -292,7 +299,10 @@ class NaivePrologue {
     if (o.rows) out[name + ".rows"][u((b * o.heads + h) * c_.rows + t)] = d_a * row.s * row.sum;
     if (o.s) out[name + ".s"][u(h)] += d_recipe * row.sum;
     if (o.c) out[name + ".c"][u(h)] += d_sum;
-    if (o.g) out[name + ".g"][u(h)] += d_sum * row.log_n;
+    if (o.g) {
+      const R g = slope(name, o, h);
+      out[name + ".g"][u(h)] += d_sum * row.log_n * (o.g_is_logit ? g * (1 - g) : R{1});
+    }
     const R d_f = d_sum * (1 - row.tanh_term * row.tanh_term);
     for (int64_t i = 0; i < o.size; ++i) {
       const R x = row.x[u(i)];

@@ -133,6 +133,7 @@ class Run {
     p.scale.g = number(floats_, name + ".g");
     p.scale.c = number(floats_, name + ".c");
     p.scale.s = number(floats_, name + ".s");
+    p.scale.g_is_logit = o.g_is_logit;
     return p;
   }
   PrologueOperandGradient operand_gradient(const std::string& name, const OperandCase& o) {
@@ -180,7 +181,9 @@ TYPED_TEST(CudaPrologue, EveryCaseAgreesWithTheNaiveOne) {
     expect_close<T>(c.name + ": d_x", run.d_x(), d_exact.at("x"), d_naive.at("x"));
     for (const auto& [name, values] : run.gradients()) {
       const bool summed = !name.ends_with(".rows");
-      const auto terms = static_cast<double>(summed ? c.batch * c.rows * c.q.size : c.q.size);
+      // In bf16 the normal distribution is good to 1e-5, not to 1e-7.
+      const int64_t rough = std::is_same_v<T, float> ? 1 : 100;
+      const auto terms = static_cast<double>(rough * (summed ? c.batch * c.rows : 1) * c.q.size);
       expect_close<T>(c.name + ": d_" + name, values, d_exact.at(name), d_naive.at(name), terms);
     }
   }
