@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
         }
       if (!__syncthreads_or(seen)) continue;  // also: the tiles before are read
       tiles.copy(p, g, b, h, first_row, first_key);
-      tile_wait<0>();
+      await_copies<0>();
       __syncthreads();
       float c[1][kKeys / 8][4], d[1][kKeys / 8][4];
       product_rows<kColumns>(c, tiles.q + warp_row * Tiles::kStride, tiles.k,

@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       __syncthreads();
       copy(at);
     }
-    tile_wait<0>();
+    await_copies<0>();
     __syncthreads();
     if (S::kStages == 2 && at + 1 < count) copy(at + 1);
     const QueryStage<T, S>& stage = tiles.stage[at % S::kStages];
@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     add_product(d_v, d, stage.d_out, width);
     add_product(d_k, c, stage.q, depth);
   }
-  tile_wait<0>();
+  await_copies<0>();
   __syncthreads();  // the keys are read once more
   const bool k_pairs = paired(g.d_k), v_pairs = paired(g.d_v);
 #pragma unroll

@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       __syncthreads();
       copy(at);
     }
-    tile_wait<0>();
+    await_copies<0>();
     __syncthreads();
     if (S::kStages == 2 && at + 1 < count) copy(at + 1);
     const KeyStage<T, S>& stage = tiles.stage[at % S::kStages];
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       }
     add_product(d_q, c, stage.k, depth);
   }
-  tile_wait<0>();
+  await_copies<0>();
   __syncthreads();  // the queries are read once more
   const bool pairs = paired(g.d_q);
 #pragma unroll

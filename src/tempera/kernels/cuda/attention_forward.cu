@@ -172,18 +172,18 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   for (int tile = tile_begin; tile < tile_end; ++tile) {
     const int first = tile * kKeys;
     const bool seen = keys.touches(first, kKeys);
-    if (!S::kDecode) tile_wait<0>();
+    if (!S::kDecode) await_copies<0>();
     __syncthreads();  // the values before are read
     if (!S::kPlain) load_key_scales<T, S>(p, b, kv_head, first, span, tiles.a_k, tiles.a_v);
     copy_keys(p.v, tiles.v, v_size, tile);
     if (S::kDecode) {
-      tile_wait<1>();
+      await_copies<1>();
       __syncthreads();
     }
     float c[kM][kKeys / 8][4];
     if (seen)
       product_rows<kColumns>(c, tiles.q + warp_row * S::kStride, tiles.k, padded_depth(qk_size));
-    if (!S::kDecode) tile_wait<0>();
+    if (!S::kDecode) await_copies<0>();
     __syncthreads();  // the keys are read
     if (tile + 1 < tile_end)
       copy_keys(p.k, tiles.k, qk_size, tile + 1);
@@ -217,12 +217,12 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
             for (int e = 0; e < 4; ++e) out[m][n][e] *= shrink[m][e / 2];
     }
     if (S::kDecode) {
-      tile_wait<1>();
+      await_copies<1>();
       __syncthreads();
     }
     if (seen) add_product(out, c, tiles.v, padded_depth(v_size));
   }
-  tile_wait<0>();
+  await_copies<0>();
 
   const bool pairs = paired(o.out);
 #pragma unroll

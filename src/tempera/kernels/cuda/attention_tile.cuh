@@ -19,20 +19,6 @@ __host__ __device__ constexpr int padded_depth(int64_t size) {
   return static_cast<int>((size + 15) / 16 * 16);
 }
 
-// kBytes from device memory, of which the first `count` are read and the others become 0.
-template <int kBytes>
-__device__ inline void copy_bytes(void* to, const void* from, int count) {
-  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-  if constexpr (kBytes == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
-                 "r"(count));
-  else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(from),
-                 "n"(kBytes), "r"(count));
-}
-
-__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;"); }
-
 // Which part of a tile's rows a thread copies: packs of 16 bytes, some columns of every kStep-th
 // row.
 template <class T, int kColumns, int kThreads>
@@ -45,7 +31,8 @@ struct CopyShape {
 
 // Copies rows [first, first + kRows) into a tile; those outside of [begin, end) and columns from
 // `size` to the next multiple of 16 become 0. row(r) is where row r begins, whole: rows are made of
-// whole vectors. All kThreads threads call it; finished by commit_copies, tile_wait and a barrier.
+// whole vectors. All kThreads threads call it; finished by commit_copies, await_copies and a
+// barrier.
 template <int kColumns, int kRows, int kThreads, class T, class Row>
 __device__ inline void copy_tile(T* tile, int first, int begin, int end, int size, bool whole,
                                  Row row) {
@@ -111,12 +98,6 @@ __device__ inline void copy_numbers(X* to, const X* from, int64_t stride, int fi
       copy_bytes<4>(to + r, from + (first + r) * stride,
                     first + r >= begin && first + r < end ? 4 : 0);
   }
-}
-
-// Waits until at most kLeft of this thread's copies are under way.
-template <int kLeft>
-__device__ inline void tile_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft));
 }
 
 __device__ inline void load_matrices(uint32_t (&to)[4], const BFloat16* from) {

@@ -113,15 +113,20 @@ __device__ inline Pack<T> load_pack(const T* from, bool whole) {
   return pack;
 }
 
-// Copies 16 bytes into shared memory, or zeros where nothing is there, while the thread goes on.
-__device__ inline void copy_ahead(void* shared, const void* from, bool there) {
-  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-  const int bytes = there ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
-               "r"(bytes));
+// Copies kBytes into shared memory while the thread goes on, of which the first `count` are read
+// and the others become 0.
+template <int kBytes>
+__device__ inline void copy_bytes(void* to, const void* from, int count) {
+  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  if constexpr (kBytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
+                 "r"(count));
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(from),
+                 "n"(kBytes), "r"(count));
 }
 // Ends a group of copies; waits until at most kLeft groups of this thread are under way.
-__device__ inline void end_copies() { asm volatile("cp.async.commit_group;"); }
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;"); }
 template <int kLeft>
 __device__ inline void await_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft));

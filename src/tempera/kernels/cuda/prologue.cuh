@@ -253,14 +253,14 @@ class PrologueStream {
         fetch_pack(stage + (i * kGroups + group) * kElements, from_[i], at_ < end_);
         from_[i] += step_[i];
       }
-    end_copies();
+    commit_copies();
   }
   __device__ static void fetch_pack(T* to, const T* from, bool there) {
     constexpr int kVector = kWhole ? 16 / static_cast<int>(sizeof(T)) : 1;
 #pragma unroll
     for (int column = 0; column < kPack; column += kVector)
       if constexpr (kWhole)
-        copy_ahead(to + column, from + column, there);
+        copy_bytes<16>(to + column, from + column, there ? 16 : 0);
       else
         to[column] = there ? from[column] : T{};
   }
