@@ -32,7 +32,14 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--program", type=pathlib.Path, nargs="+", default=[pathlib.Path("build/tempera")])
     parser.add_argument("--eager", action="store_true", help="the PyTorch side alone, as JSON")
-    return parser.parse_args()
+    options = parser.parse_args()
+    for name, paths in (("MODEL", [options.model]), ("TEXT", [options.text]), ("--program", options.program)):
+        for path in paths:
+            if not path.exists():
+                parser.error(f"{name}: '{path}' is not there")
+    if min(options.rounds, options.length, options.tokens, options.step_tokens, options.threads) < 1:
+        parser.error("--rounds, --length, --tokens, --step-tokens and --threads: at least 1 expected")
+    return options
 
 
 def temper(model, torch):
