@@ -6,6 +6,20 @@
 // What the passes of attention's backward share.
 namespace tempera::kernels::cuda {
 
+// A block has 16 kM rows a warp of its own and goes over the others in tiles of kOthers; with two
+// stages, one is copied while another is computed.
+template <class T, int kColumns_, int kWarps_, int kM_, int kOthers_, int kStages_, bool kPlain_>
+struct BackwardShape {
+  static constexpr int kColumns = kColumns_, kWarps = kWarps_, kM = kM_, kOthers = kOthers_;
+  static constexpr int kStages = kStages_;
+  static constexpr bool kPlain = kPlain_;
+  static constexpr int kThreads = kWarps * kWarp;
+  // Of a multiprocessor, where registers allow it.
+  static constexpr int kBlocks = sizeof(T) == 2 && kColumns == 64 && kM == 1 ? 3 : 1;
+  static constexpr int kStride = tile_stride<T>(kColumns);
+  static constexpr int kWarpRows = kTileRows * kM, kRows = kWarpRows * kWarps;
+};
+
 // A recipe that reads its own operand: what the gradient of a row's scale adds to the row's own.
 struct OwnRecipe {
   const float* w = nullptr;      // absent: no such recipe

@@ -7,17 +7,11 @@
 namespace tempera::kernels::cuda {
 namespace {
 
-// Query rows come in tiles of kQueries; with two stages, one is copied while another is computed.
-template <class T, int kColumns_, int kWarps_, int kM_, int kQueries_, int kStages_, bool kPlain_>
-struct KeyShape {
-  static constexpr int kColumns = kColumns_, kWarps = kWarps_, kM = kM_, kQueries = kQueries_;
-  static constexpr int kStages = kStages_;
-  static constexpr bool kPlain = kPlain_;
-  static constexpr int kThreads = kWarps * kWarp;
-  // Of a multiprocessor, where registers allow it.
-  static constexpr int kBlocks = sizeof(T) == 2 && kColumns == 64 && kM == 1 ? 3 : 1;
-  static constexpr int kStride = tile_stride<T>(kColumns);
-  static constexpr int kWarpKeys = kTileRows * kM, kKeys = kWarpKeys * kWarps;
+// A block's own rows are keys; query rows come in tiles.
+template <class Shape>
+struct KeyShape : Shape {
+  static constexpr int kWarpKeys = Shape::kWarpRows, kKeys = Shape::kRows;
+  static constexpr int kQueries = Shape::kOthers;
 };
 
 // A tile of query rows.
@@ -291,7 +285,7 @@ void launch_key_gradients(const Problem<T>& p, const Backward<T>& g, Stream stre
     constexpr int kM = kPlain && kColumns <= 64 ? 2 : 1;
     constexpr int kWarps = kColumns > 128 ? 2 : 4;
     constexpr int kStages = kHalves ? 2 : 1;
-    using S = KeyShape<T, kColumns, kWarps, kM, 32, kStages, kPlain>;
+    using S = KeyShape<BackwardShape<T, kColumns, kWarps, kM, 32, kStages, kPlain>>;
     const auto kernel = key_kernel<T, S>;
     constexpr int kBytes = static_cast<int>(sizeof(KeyTiles<T, S>));
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);

@@ -6,17 +6,10 @@
 namespace tempera::kernels::cuda {
 namespace {
 
-// Keys come in tiles of kKeys; with two stages, one is copied while another is computed.
-template <class T, int kColumns_, int kWarps_, int kM_, int kKeys_, int kStages_, bool kPlain_>
-struct QueryShape {
-  static constexpr int kColumns = kColumns_, kWarps = kWarps_, kM = kM_, kKeys = kKeys_;
-  static constexpr int kStages = kStages_;
-  static constexpr bool kPlain = kPlain_;
-  static constexpr int kThreads = kWarps * kWarp;
-  // Of a multiprocessor, where registers allow it.
-  static constexpr int kBlocks = sizeof(T) == 2 && kColumns == 64 ? 3 : 1;
-  static constexpr int kStride = tile_stride<T>(kColumns);
-  static constexpr int kWarpRows = kTileRows * kM, kRows = kWarpRows * kWarps;
+// A block's own rows are queries; keys come in tiles.
+template <class Shape>
+struct QueryShape : Shape {
+  static constexpr int kKeys = Shape::kOthers;
 };
 
 // A tile of keys.
@@ -215,7 +208,7 @@ void launch_query_gradients(const Problem<T>& p, const Backward<T>& g, Stream st
     constexpr int kM = kPlain && kColumns == 128 ? 2 : 1;
     constexpr int kKeys = kHalves && kM == 1 && kColumns <= 128 ? 64 : 32;
     constexpr int kWarps = kColumns > 128 ? 2 : 4;
-    using S = QueryShape<T, kColumns, kWarps, kM, kKeys, kHalves ? 2 : 1, kPlain>;
+    using S = QueryShape<BackwardShape<T, kColumns, kWarps, kM, kKeys, kHalves ? 2 : 1, kPlain>>;
     const auto kernel = query_kernel<T, S>;
     constexpr int kBytes = static_cast<int>(sizeof(QueryTiles<T, S>));
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
