@@ -155,6 +155,25 @@ TEST_P(CudaOps, Prologue) {
     });
 }
 
+// The gradients of ready rows take the place of those given, unless somebody else sees them.
+TEST_P(CudaOps, PrologueLeavesGradientsThatOthersHold) {
+  const Tensor x = rows({2, 3, 8, 16}, 1).cuda().requires_grad_();
+  PrologueArgs args{.x = {}, .size = 16, .operands = {{.heads = 3, .x = x}}};
+  args.operands[0].recipe.c = random({3}, 2, at::kFloat).cuda();
+  const Tensor out = prologue(args)[0];
+  const auto gradient = [&](Tensor given) {
+    return torch::autograd::grad({out}, {x}, {std::move(given)}, /*retain_graph=*/true)[0];
+  };
+  const Tensor held = rows({2, 3, 8, 16}, 3).cuda(), kept = held.clone();
+  const Tensor expected = gradient(held);
+  EXPECT_TRUE(same_bits(held, kept));
+  EXPECT_TRUE(same_bits(gradient(held * 1), expected));
+  // One number for all elements.
+  const Tensor one = at::ones({}, out.options());
+  EXPECT_TRUE(same_bits(gradient(at::ones({}, out.options()).expand_as(out)),
+                        gradient(one.expand_as(out).contiguous())));
+}
+
 // Temperatures of ready q, k and v: of q and v in one pass, in front of libtorch's attention.
 TEST_P(CudaOps, AttentionWithTemperatures) {
   const int64_t batch = 2, length = 24, heads = 4, kv_heads = 2, size = 16;

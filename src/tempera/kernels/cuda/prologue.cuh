@@ -21,21 +21,19 @@ template <class T>
 int64_t prologue_size(const PrologueParams<T>& p) {
   return std::max({p.q.heads ? p.q.size : 0, p.k.heads ? p.k.size : 0, p.v.heads ? p.v.size : 0});
 }
-// Rows of a block: many, so that what belongs to a head is fetched rarely, unless the GPU would not
-// be full then.
+// Rows of a block: `most`, unless the GPU would not be full then.
 template <class T>
-int prologue_rows(const PrologueParams<T>& p) {
+int prologue_rows(const PrologueParams<T>& p, int most) {
   constexpr int64_t kFull = 1024;  // blocks
   const int64_t columns = p.batch * ceil_div(prologue_slots(p), kPrologueWarps);
-  for (const int rows : {96, 64, 32})
-    if (columns * ceil_div(p.rows, rows) >= kFull) return rows;
-  return 16;
+  int rows = most;
+  while (rows > 16 && columns * ceil_div(p.rows, rows) < kFull) rows /= 2;
+  return rows;
 }
 template <class T>
-dim3 prologue_grid(const PrologueParams<T>& p) {
+dim3 prologue_grid(const PrologueParams<T>& p, int rows) {
   return dim3(static_cast<unsigned>(ceil_div(prologue_slots(p), kPrologueWarps)),
-              static_cast<unsigned>(ceil_div(p.rows, prologue_rows(p))),
-              static_cast<unsigned>(p.batch));
+              static_cast<unsigned>(ceil_div(p.rows, rows)), static_cast<unsigned>(p.batch));
 }
 
 enum class Operand { kQ, kK, kV };
@@ -84,16 +82,18 @@ struct PrologueLane {
   bool live;  // the head has these columns
   bool rotated;
   bool norm, counts, recipe;
-  const float* log_n;     // of this sequence
-  const float* finished;  // the caller's scales of this sequence and head
-  int64_t finished_step;
+  const float* log_n;  // of this sequence
   float inverse_size;
-  const float* bias;  // of these columns, in shared memory; null: none
-  const float* w;
-  const float* gain;
+  const float* w;  // of these columns, in shared memory; null: none
+  const float* bias = nullptr;
+  const float* gain = nullptr;
+  const float* finished = nullptr;  // the caller's scales of this sequence and head
+  int64_t finished_step = 0;
   float s, c, g;
+  bool is_logit;
 
-  // shared: (kPrologueWarps, 3, kLanes * kPack)
+  // shared: (kPrologueWarps, 3, kLanes * kPack). What is copied there arrives with the first rows
+  // of the stream that is made next.
   __device__ PrologueLane(const PrologueParams<T>& p, const PrologueHead& head, int64_t b,
                           float* shared)
       : place(head) {
@@ -111,25 +111,34 @@ struct PrologueLane {
     counts = scale.g;
     recipe = scale.recipe();
     log_n = p.log_n ? p.log_n + b * p.rows : nullptr;
-    finished = scale.rows.data ? row_at(scale.rows, b, place.head, 0) : nullptr;
-    finished_step = scale.rows.row;
     inverse_size = 1 / static_cast<float>(operand.size);
+    s = scale.s ? scale.s[place.head] : 1;
+    c = scale.c ? scale.c[place.head] : 0;
+    g = scale.g ? scale.g[place.head] : 0;
+    is_logit = scale.g && scale.g_is_logit;
     constexpr int kColumns = kLanes * kPack;
     float* const mine = shared + threadIdx.x / kWarp * 3 * kColumns;
     const auto keep = [&](const float* from, int which) -> const float* {
       if (!from) return nullptr;
-      for (int i = static_cast<int>(threadIdx.x) % kWarp; i < kColumns; i += kWarp)
-        mine[which * kColumns + i] = i < operand.size ? from[i] : 0;
+#pragma unroll
+      for (int i = 0; i < kColumns; i += kWarp) {
+        const int column = i + static_cast<int>(threadIdx.x) % kWarp;
+        copy_bytes<4>(mine + which * kColumns + column, from + column, column < size ? 4 : 0);
+      }
       return mine + which * kColumns + first;
     };
-    bias = keep(p.bias ? p.bias + place.column : nullptr, 0);
-    w = keep(scale.w ? scale.w + place.head * operand.size : nullptr, 1);
-    const int64_t gain_row = operand.gain_by_head ? place.head * operand.size : 0;
-    gain = keep(operand.gain ? operand.gain + gain_row : nullptr, 2);
-    __syncwarp();
-    s = scale.s ? scale.s[place.head] : 1;
-    c = scale.c ? scale.c[place.head] : 0;
-    g = scale.g ? scale.g_is_logit ? sigmoid_of(scale.g[place.head]) : scale.g[place.head] : 0;
+    w = keep(scale.w ? scale.w + place.head * operand.size : nullptr, 0);
+    if constexpr (Kind::kNorms) {
+      bias = keep(p.bias ? p.bias + place.column : nullptr, 1);
+      const int64_t gain_row = operand.gain_by_head ? place.head * operand.size : 0;
+      gain = keep(operand.gain ? operand.gain + gain_row : nullptr, 2);
+      finished = scale.rows.data ? row_at(scale.rows, b, place.head, 0) : nullptr;
+      finished_step = scale.rows.row;
+    }
+  }
+  // To be called when that stream is under way, so that nothing waits for g alone.
+  __device__ void settle() {
+    if (is_logit) g = sigmoid_of(g);
   }
 
   // The lane's columns; from: its first one.
@@ -204,7 +213,7 @@ class PrologueStream {
  public:
   static constexpr int kStep = kWarp / kLanes;
   static constexpr int kGroups = kGroupsOfStage;
-  static constexpr unsigned kStages = 16 / sizeof(T) / kGroups;
+  static constexpr unsigned kStages = 4;
   static constexpr unsigned kElements = kWarp * kPack;  // of a group
   static constexpr unsigned kMemory = kStages * kSources * kGroups * kElements;
 

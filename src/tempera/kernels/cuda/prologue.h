@@ -79,7 +79,7 @@ struct PrologueOperandGradient {
 template <class T>
 struct PrologueGradients {
   Rows<const T> d_q, d_k, d_v;  // of the outputs
-  Rows<T> x_q, x_k, x_v;
+  Rows<T> x_q, x_k, x_v;        // each may take the place of d_q, d_k or d_v
   float* bias = nullptr;
   PrologueOperandGradient q, k, v;
 };

@@ -1,4 +1,5 @@
 #include "tempera/kernels/cuda/error.h"
+#include "tempera/kernels/cuda/launch.cuh"
 #include "tempera/kernels/cuda/prologue.cuh"
 
 namespace tempera::kernels::cuda {
@@ -112,29 +113,33 @@ __device__ void row_backward(const PrologueParams<T>& p,
 template <class T, int kLanes, bool kWhole, class Kind>
 __global__ void __launch_bounds__(kPrologueWarps* kWarp, Kind::kNorms ? 4 : 5)
     backward_kernel(const __grid_constant__ PrologueParams<T> p,
-                    const __grid_constant__ PrologueGradients<T> gradients, int64_t size, int rows,
-                    float* records) {
+                    const __grid_constant__ PrologueGradients<T> gradients, int size, int rows,
+                    float* records /* null: no sums are wanted */) {
   const int64_t slots = p.q.heads + p.k.heads + p.v.heads;
   const int64_t slot = int64_t{blockIdx.x} * kPrologueWarps + threadIdx.x / kWarp;
   if (slot >= slots) return;
-  const int64_t b = blockIdx.z;
+  // From the end: what the kernel before wrote last is still in the cache.
+  const int64_t b = gridDim.z - 1 - blockIdx.z;
+  const int block = static_cast<int>(gridDim.y - 1 - blockIdx.y);
   const PrologueHead place = prologue_head(p, slot);
   const PrologueOperand& operand = choose(place.which, p.q, p.k, p.v);
   const Rows<const T>& d_out = choose(place.which, gradients.d_q, gradients.d_k, gradients.d_v);
   const Rows<T>& d_in = choose(place.which, gradients.x_q, gradients.x_k, gradients.x_v);
-  const int begin = static_cast<int>(blockIdx.y) * rows;
+  const int begin = block * rows;
   const int end = min(static_cast<int>(p.rows), begin + rows);
   using Stream = PrologueStream<T, kLanes, kWhole, 2, 1>;
   using Lane = PrologueLane<T, kLanes, kWhole, Kind>;
   __shared__ alignas(16) T memory[kPrologueWarps][Stream::kMemory];
   __shared__ alignas(16) float shared[kPrologueShared<kLanes>];
   T* const mine = memory[threadIdx.x / kWarp];
-  // Rows are on their way while the lane gets to know its head.
+  await_earlier_kernels();
+  admit_next_kernel();
+  Lane lane(p, place, b, shared);
   if (!(operand.norm || operand.scale.recipe() || operand.scale.rows.data || gradients.bias)) {
     // Turned and no more, or not even that: the projection is not read.
-    PrologueStream<T, kLanes, kWhole, 1, 2> stream(mine, operand.size, b, place.head, begin, end,
-                                                   {&d_out});
-    const Lane lane(p, place, b, shared);
+    constexpr int kGroups = sizeof(T) == 2 ? 2 : 1;
+    PrologueStream<T, kLanes, kWhole, 1, kGroups> stream(mine, operand.size, b, place.head, begin,
+                                                         end, {&d_out});
     return walk_rows(lane, stream, d_in, b, begin, end, [&](int group, int t, T* to) {
       float d[kPack];
       lane.read(stream.row(group), d);
@@ -144,7 +149,7 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, Kind::kNorms ? 4 : 5)
   }
   Stream stream(mine, operand.size, b, place.head, begin, end,
                 {&choose(place.which, p.x_q, p.x_k, p.x_v), &d_out});
-  const Lane lane(p, place, b, shared);
+  lane.settle();
   const Rows<float>& d_scale =
       choose(place.which, gradients.q.rows, gradients.k.rows, gradients.v.rows);
   float* const d_finished = d_scale.data ? row_at(d_scale, b, place.head, 0) : nullptr;
@@ -166,67 +171,84 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, Kind::kNorms ? 4 : 5)
     walk.template operator()<true>();
   else
     walk.template operator()<false>();
+  if (!records) return;
   sums.add_up();
   if (lane.live && threadIdx.x % kWarp < kLanes)
-    sums.write(records + ((b * gridDim.y + blockIdx.y) * slots + slot) * record_size(size), size,
+    sums.write(records + ((b * gridDim.y + block) * slots + slot) * record_size(size), size,
                lane.first, lane.gap);
 }
 
-constexpr int kReducers = 8;  // threads that share a sum
+// Where a sum goes; `to` is null where it is not wanted.
+struct SumPlace {
+  float* to = nullptr;
+  int heads = 1;  // that share it
+  bool of_logit = false;
+};
+
+// The sum at this place of a record of the slot.
+template <class T>
+__device__ SumPlace sum_place(const PrologueParams<T>& p, const PrologueGradients<T>& gradients,
+                              int size, int slot, int at) {
+  const PrologueHead place = prologue_head(p, slot);
+  const PrologueOperand& operand = choose(place.which, p.q, p.k, p.v);
+  const PrologueOperandGradient& gradient =
+      choose(place.which, gradients.q, gradients.k, gradients.v);
+  const int part = at / size, column = at % size;
+  const auto vector = [&](float* to, int64_t first) {
+    return to && column < operand.size ? to + first + column : nullptr;
+  };
+  const auto number = [&](float* to) { return to ? to + place.head : nullptr; };
+  const int64_t row = place.head * operand.size;
+  if (part == 0) return {vector(gradient.w, row)};
+  if (part == 1) return {vector(gradients.bias, place.column)};
+  if (part == 2 && operand.gain_by_head) return {vector(gradient.gain, row)};
+  if (part == 2 && place.head > 0) return {};
+  if (part == 2) return {vector(gradient.gain, 0), static_cast<int>(operand.heads)};
+  if (column == 0) return {number(gradient.g), 1, operand.scale.g_is_logit};
+  if (column == 1) return {number(gradient.c)};
+  if (column == 2) return {number(gradient.s)};
+  return {};
+}
+
+constexpr int kReducers = 16;  // threads that share a sum
 
 // One sum of a record: over the blocks and, for a gain that heads share, over the heads.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kReducers)
     reduce_kernel(const __grid_constant__ PrologueParams<T> p,
-                  const __grid_constant__ PrologueGradients<T> gradients, int64_t size,
+                  const __grid_constant__ PrologueGradients<T> gradients, int size,
                   const float* records, int blocks) {
-  const int64_t slots = p.q.heads + p.k.heads + p.v.heads;
-  const PrologueHead place = prologue_head(p, blockIdx.y);
-  const PrologueOperand& operand = choose(place.which, p.q, p.k, p.v);
-  const PrologueOperandGradient& gradient =
-      choose(place.which, gradients.q, gradients.k, gradients.v);
-  const int64_t at = int64_t{blockIdx.x} * kWarp + threadIdx.x;
-  float* to = nullptr;
-  int heads = 1;
-  const int64_t column = at % size;
-  const bool inside = column < operand.size;
-  if (at < size) {
-    if (gradient.w && inside) to = gradient.w + place.head * operand.size + column;
-  } else if (at < 2 * size) {
-    if (gradients.bias && inside) to = gradients.bias + place.column + column;
-  } else if (at < 3 * size) {
-    if (gradient.gain && inside && (operand.gain_by_head || place.head == 0)) {
-      to = gradient.gain + (operand.gain_by_head ? place.head * operand.size : 0) + column;
-      if (!operand.gain_by_head) heads = static_cast<int>(operand.heads);
-    }
-  } else if (at < 3 * size + 3) {
-    float* const numbers[] = {gradient.g, gradient.c, gradient.s};
-    if (numbers[column]) to = numbers[column] + place.head;
-  }
+  const int at = static_cast<int>(blockIdx.x * kWarp + threadIdx.x);
+  const SumPlace place = sum_place(p, gradients, size, static_cast<int>(blockIdx.y), at);
+  const int64_t step = (p.q.heads + p.k.heads + p.v.heads) * record_size(size);
+  const float* const record = records + blockIdx.y * record_size(size) + at;
+  await_earlier_kernels();
   float sum = 0;
-  for (int head = 0; to && head < heads; ++head) {
-    const float* const record = records + (blockIdx.y + head) * record_size(size) + at;
-    const int64_t step = slots * record_size(size);
-#pragma unroll 16
-    for (int i = static_cast<int>(threadIdx.y); i < blocks; i += kReducers) sum += record[i * step];
+  for (int head = 0; place.to && head < place.heads; ++head) {
+    constexpr int kAtOnce = 8;  // loads on their way before the first is needed
+    for (int i = static_cast<int>(threadIdx.y); i < blocks; i += kAtOnce * kReducers) {
+      float parts[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int block = i + j * kReducers;
+        parts[j] = block < blocks ? record[head * record_size(size) + block * step] : 0;
+      }
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) sum += parts[j];
+    }
   }
   __shared__ float shared[kReducers][kWarp];
   shared[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
-  if (threadIdx.y != 0 || !to) return;
+  if (threadIdx.y != 0 || !place.to) return;
 #pragma unroll
   for (int i = 1; i < kReducers; ++i) sum += shared[i][threadIdx.x];
-  const PrologueScale& scale = operand.scale;
-  if (scale.g_is_logit && at == 3 * size) {
-    const float g = sigmoid_of(scale.g[place.head]);
+  if (place.of_logit) {
+    const PrologueHead head = prologue_head(p, blockIdx.y);
+    const float g = sigmoid_of(choose(head.which, p.q, p.k, p.v).scale.g[head.head]);
     sum *= g * (1 - g);
   }
-  *to = sum;
-}
-
-template <class T>
-int64_t record_blocks(const PrologueParams<T>& p) {
-  return p.batch * ceil_div(p.rows, prologue_rows(p));
+  *place.to = sum;
 }
 
 template <class T>
@@ -235,6 +257,16 @@ bool has_sums(const PrologueGradients<T>& gradients) {
     return g.w || g.g || g.c || g.s || g.gain;
   };
   return gradients.bias || any(gradients.q) || any(gradients.k) || any(gradients.v);
+}
+
+// A block that ends in sums is worth more rows.
+template <class T>
+int backward_rows(const PrologueParams<T>& p, bool sums) {
+  return prologue_rows(p, sums ? 64 : 32);
+}
+template <class T>
+int64_t record_blocks(const PrologueParams<T>& p) {
+  return p.batch * ceil_div(p.rows, backward_rows(p, true));
 }
 
 }  // namespace
@@ -256,19 +288,21 @@ void prologue_backward(const PrologueParams<T>& params, const PrologueGradients<
   take(params.q.heads, params.x_q, gradients.d_q, gradients.x_q);
   take(params.k.heads, params.x_k, gradients.d_k, gradients.x_k);
   take(params.v.heads, params.x_v, gradients.d_v, gradients.x_v);
-  const int64_t size = prologue_size(params);
+  const auto size = static_cast<int>(prologue_size(params));
+  const bool sums = has_sums(gradients);
+  const int rows = backward_rows(params, sums);
   auto* records = static_cast<float*>(workspace);
   if (params.batch * params.rows > 0)
     with_variant(params, whole, [&]<int kLanes, bool kWhole, class Kind>() {
-      backward_kernel<T, kLanes, kWhole, Kind>
-          <<<prologue_grid(params), kPrologueWarps * kWarp, 0, stream>>>(
-              params, gradients, size, prologue_rows(params), records);
+      launch_ahead(backward_kernel<T, kLanes, kWhole, Kind>, prologue_grid(params, rows),
+                   kPrologueWarps * kWarp, stream, params, gradients, size, rows,
+                   sums ? records : nullptr);
     });
-  if (!has_sums(gradients)) return check_launch("prologue_backward");
+  if (!sums) return check_launch("prologue_backward");
   const dim3 grid(static_cast<unsigned>(ceil_div(record_size(size), kWarp)),
                   static_cast<unsigned>(prologue_slots(params)));
-  reduce_kernel<<<grid, dim3(kWarp, kReducers), 0, stream>>>(
-      params, gradients, size, records, static_cast<int>(record_blocks(params)));
+  launch_ahead(reduce_kernel<T>, grid, dim3(kWarp, kReducers), stream, params, gradients, size,
+               records, static_cast<int>(record_blocks(params)));
   check_launch("prologue_backward");
 }
 

@@ -1,4 +1,5 @@
 #include "tempera/kernels/cuda/error.h"
+#include "tempera/kernels/cuda/launch.cuh"
 #include "tempera/kernels/cuda/prologue.cuh"
 
 namespace tempera::kernels::cuda {
@@ -17,11 +18,12 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, sizeof(T) == 2 ? 8 : 6)
   constexpr int kGroups = sizeof(T) == 2 && !Kind::kNorms ? 2 : 1;  // as registers allow
   using Stream = PrologueStream<T, kLanes, kWhole, 1, kGroups>;
   __shared__ alignas(16) T memory[kPrologueWarps][Stream::kMemory];
-  // Rows are on their way while the lane gets to know its head.
+  await_earlier_kernels();
+  __shared__ alignas(16) float shared[kPrologueShared<kLanes>];
+  PrologueLane<T, kLanes, kWhole, Kind> lane(p, place, b, shared);
   Stream stream(memory[threadIdx.x / kWarp], choose(place.which, p.q, p.k, p.v).size, b, place.head,
                 begin, end, {&choose(place.which, p.x_q, p.x_k, p.x_v)});
-  __shared__ alignas(16) float shared[kPrologueShared<kLanes>];
-  const PrologueLane<T, kLanes, kWhole, Kind> lane(p, place, b, shared);
+  lane.settle();
   const Rows<T>& out = choose(place.which, outputs.q, outputs.k, outputs.v);
   const auto forward_row = [&]<bool kReads>(int group, int t, T* to) {
     float y[kPack];
@@ -70,10 +72,10 @@ void prologue_forward(const PrologueParams<T>& params, const PrologueOutputs<T>&
   if (params.q.heads) whole = whole && aligned(params.x_q) && aligned(outputs.q);
   if (params.k.heads) whole = whole && aligned(params.x_k) && aligned(outputs.k);
   if (params.v.heads) whole = whole && aligned(params.x_v) && aligned(outputs.v);
+  const int rows = prologue_rows(params, 32);
   with_variant(params, whole, [&]<int kLanes, bool kWhole, class Kind>() {
-    forward_kernel<T, kLanes, kWhole, Kind>
-        <<<prologue_grid(params), kPrologueWarps * kWarp, 0, stream>>>(params, outputs,
-                                                                       prologue_rows(params));
+    launch_ahead(forward_kernel<T, kLanes, kWhole, Kind>, prologue_grid(params, rows),
+                 kPrologueWarps * kWarp, stream, params, outputs, rows);
   });
   check_launch("prologue_forward");
 }

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "tempera/base/error.h"
 #include "tempera/kernels/cuda/prologue_naive.h"
 
@@ -47,7 +49,8 @@ class Run {
     finish();
   }
 
-  void backward() {
+  // in_place: the gradients of the inputs take the place of those of the outputs.
+  void backward(bool in_place = false) {
     PrologueGradients<T> g;
     const auto as_input = [](Rows<T> r) { return Rows<const T>{r.data, r.batch, r.head, r.row}; };
     g.d_q = as_input(rows(d_out_, "q", c_.q));
@@ -57,6 +60,11 @@ class Run {
     g.x_q = part(d_x, 0);
     g.x_k = part(d_x, 1);
     g.x_v = part(d_x, 2);
+    if (in_place) {
+      g.x_q = rows(d_out_, "q", c_.q);
+      g.x_k = rows(d_out_, "k", c_.k);
+      g.x_v = rows(d_out_, "v", c_.v);
+    }
     g.bias = number(gradients_, "bias");
     g.q = operand_gradient("q", c_.q);
     g.k = operand_gradient("k", c_.k);
@@ -94,6 +102,20 @@ class Run {
     std::vector<T> dense;
     for (size_t i = 0; i < u(c_.batch * c_.rows * columns_of(c_)); ++i)
       dense.push_back(d_x_[position(i)]);
+    return dense;
+  }
+  // The same numbers, where they took the place of the outputs' gradients.
+  std::vector<T> d_x_in_place() {
+    std::vector<T> dense;
+    for (int64_t row = 0; row < c_.batch * c_.rows; ++row)
+      for (int which = 0; which < 3; ++which) {
+        const OperandCase& o = operand_of(c_, which);
+        const std::vector<T>& from = d_out_[kOperands[which]];
+        for (int64_t head = 0; head < o.heads; ++head) {
+          const int64_t at = (row / c_.rows * o.heads + head) * c_.rows + row % c_.rows;
+          dense.insert(dense.end(), from.begin() + at * o.size, from.begin() + (at + 1) * o.size);
+        }
+      }
     return dense;
   }
 
@@ -200,6 +222,21 @@ TYPED_TEST(CudaPrologue, TheSameInputsGiveTheSameBits) {
     second.backward();
     for (const auto& [name, values] : first.gradients())
       EXPECT_EQ(values, second.gradients().at(name)) << name;
+  }
+}
+
+TYPED_TEST(CudaPrologue, GradientsMayTakeThePlaceOfThoseGiven) {
+  TEMPERA_NEEDS_GPU();
+  using T = TypeParam;
+  for (const PrologueCase& c : prologue_cases()) {
+    const Tensors<double> in = prologue_inputs<T>(c);
+    Run<T> apart(c, in), in_place(c, in);
+    apart.backward();
+    in_place.backward(/*in_place=*/true);
+    const std::vector<T> expected = apart.d_x(), given = in_place.d_x_in_place();
+    ASSERT_EQ(given.size(), expected.size()) << c.name;
+    EXPECT_EQ(std::memcmp(given.data(), expected.data(), given.size() * sizeof(T)), 0) << c.name;
+    EXPECT_EQ(in_place.gradients(), apart.gradients()) << c.name;
   }
 }
 
