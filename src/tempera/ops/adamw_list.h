@@ -14,6 +14,7 @@ struct AdamWTensor {
   at::Tensor parameter, mean, square;
   double decay = 0;
   double rate_factor = 1;
+  at::Tensor copy = {};  // bfloat16, which the update writes too; undefined: none
 };
 
 // AdamW of all parameters in one launch, and the norm of all their gradients, without waiting for

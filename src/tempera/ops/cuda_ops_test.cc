@@ -209,7 +209,8 @@ TEST_P(CudaStep, AdamWInAGraphEqualsTheHosts) {
   Tensor host = start.clone(), host_mean = at::zeros_like(host), host_square = at::zeros_like(host);
   Tensor value = start.cuda().requires_grad_();
   const Tensor mean = at::zeros_like(value).detach(), square = at::zeros_like(value).detach();
-  AdamWList list({{value, mean, square, 0.1, 0.5}});
+  const Tensor copy = value.detach().to(at::kBFloat16);
+  AdamWList list({{value, mean, square, 0.1, 0.5, copy}});
   const Tensor input = slope.cuda(), result = at::zeros({2}, input.options());
   CudaGraph graph;
   graph.capture([] {},
@@ -231,6 +232,7 @@ TEST_P(CudaStep, AdamWInAGraphEqualsTheHosts) {
   }
   EXPECT_NEAR(result[0].item<double>(), slope.norm().item<double>(), 1e-3);
   EXPECT_LE(error_of(value.detach().cpu(), host), 1e-5);
+  EXPECT_TRUE(same_bits(copy, value.detach().to(at::kBFloat16)));
   // A gradient that is not finite changes nothing.
   input[7] = std::numeric_limits<float>::quiet_NaN();
   const Tensor before = value.detach().clone();

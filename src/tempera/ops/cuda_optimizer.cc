@@ -19,6 +19,15 @@ at::Tensor bytes_on(const at::Device& device, size_t size) {
                    at::TensorOptions().dtype(at::kByte).device(device));
 }
 
+kernels::BFloat16* copy_of(const AdamWTensor& t) {
+  if (!t.copy.defined()) return nullptr;
+  TEMPERA_CHECK(t.copy.is_cuda() && t.copy.scalar_type() == at::kBFloat16 &&
+                    t.copy.is_contiguous() && t.copy.numel() == t.parameter.numel(),
+                "AdamW in one launch: a copy of ", t.copy.sizes(), " ", t.copy.toString(),
+                " given, contiguous bfloat16 of ", t.parameter.sizes(), " on a GPU expected");
+  return static_cast<kernels::BFloat16*>(t.copy.mutable_data_ptr());
+}
+
 // Waits for the copy: the vector may go away.
 template <class E>
 void upload(const std::vector<E>& host, const at::Tensor& device) {
@@ -50,6 +59,7 @@ AdamWList::AdamWList(std::vector<AdamWTensor> tensors) : state_(std::make_unique
   for (const AdamWTensor& t : s.tensors)
     s.entries.push_back({.count = t.parameter.numel(),
                          .master = floats(t.parameter.detach()),
+                         .value = copy_of(t),
                          .mean = floats(t.mean),
                          .square = floats(t.square),
                          .decay = static_cast<float>(t.decay),

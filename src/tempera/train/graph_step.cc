@@ -30,6 +30,7 @@ void GraphStep::load(const nn::Batch& batch) { prefetch_.start({batch.tokens, ba
 
 torch::Tensor GraphStep::forward_and_backward() {
   model_.zero_grad();
+  const WeightCopies::InUse copies(*copies_);
   const auto loss = model_.loss(batch_, label_smoothing_);
   loss.backward();
   return loss.detach();
@@ -37,6 +38,7 @@ torch::Tensor GraphStep::forward_and_backward() {
 
 void GraphStep::record() {
   update_.reset();
+  copies_ = std::make_unique<WeightCopies>(model_);
   graph_ = std::make_unique<ops::CudaGraph>();
   model_.train();
   graph_->capture(
@@ -44,8 +46,11 @@ void GraphStep::record() {
         forward_and_backward();
         // Who has no gradient now has none later.
         std::vector<ops::AdamWTensor> moving;
-        for (const ops::AdamWTensor& tensor : optimizer_.tensors())
-          if (tensor.parameter.grad().defined()) moving.push_back(tensor);
+        for (ops::AdamWTensor& tensor : optimizer_.tensors()) {
+          if (!tensor.parameter.grad().defined()) continue;
+          tensor.copy = copies_->of(tensor.parameter);
+          moving.push_back(std::move(tensor));
+        }
         update_ = std::make_unique<ops::AdamWList>(std::move(moving));
         model_.zero_grad();
       },
@@ -60,6 +65,9 @@ void GraphStep::record() {
 
 void GraphStep::start(double rate) {
   const auto next = prefetch_.take();
+  const int64_t number = optimizer_.count_step();
+  const bool changed_elsewhere = copies_ && (number != step_ + 1 || copies_->stale());
+  step_ = number;
   if (!graph_ || batch_.tokens.sizes() != next[0].sizes()) {
     batch_.tokens = next[0].clone();
     batch_.targets = next[1].clone();
@@ -67,13 +75,14 @@ void GraphStep::start(double rate) {
   } else {
     batch_.tokens.copy_(next[0]);
     batch_.targets.copy_(next[1]);
+    if (changed_elsewhere) copies_->refresh();
   }
   update_->set_step({.rate = rate,
                      .beta1 = options_.beta1,
                      .beta2 = options_.beta2,
                      .epsilon = options_.epsilon,
                      .decay = 0,
-                     .step = optimizer_.count_step()});
+                     .step = number});
   graph_->replay();
 }
 

@@ -9,6 +9,7 @@
 #include "tempera/ops/adamw_list.h"
 #include "tempera/ops/cuda_graph.h"
 #include "tempera/train/optimizer.h"
+#include "tempera/train/weight_copies.h"
 
 namespace tempera::train {
 
@@ -50,8 +51,10 @@ class GraphStep {
   OptimizerOptions options_;
   double label_smoothing_;
   ops::Prefetch prefetch_;
-  nn::Batch batch_;        // what the graph reads
-  torch::Tensor numbers_;  // (3) loss, norm, factor of clipping
+  nn::Batch batch_;                       // what the graph reads
+  torch::Tensor numbers_;                 // (3) loss, norm, factor of clipping
+  int64_t step_ = 0;                      // the last one
+  std::unique_ptr<WeightCopies> copies_;  // which the update keeps
   std::unique_ptr<ops::AdamWList> update_;
   std::unique_ptr<ops::CudaGraph> graph_;
 };

@@ -9,7 +9,8 @@
 namespace tempera::train {
 namespace {
 
-// Losses of a few steps from the same start, in a graph or one operator after the other.
+// Losses of a few steps from the same start, in a graph or one operator after the other. Before the
+// fourth the weights are changed by others, which the graph has to see.
 std::vector<double> losses(const std::string& method, torch::ScalarType type, bool in_graph) {
   const auto model = nn::make_model(nn::with_method(nn::tiny_config(), method), 1);
   model->to(torch::kCUDA);
@@ -23,6 +24,10 @@ std::vector<double> losses(const std::string& method, torch::ScalarType type, bo
   for (int step = 0; step < 6; ++step) {
     nn::Batch batch = nn::tiny_batch();
     batch.tokens = (batch.tokens + step) % 11;  // every step another one
+    if (step == 3) {
+      const torch::NoGradGuard no_grad;
+      for (const auto& parameter : parameters) torch::Tensor(parameter.tensor).mul_(1.5);
+    }
     if (in_graph) {
       graph.load(batch);
       graph.start(options.learning_rate);
@@ -48,12 +53,48 @@ TEST(GraphStep, FollowsTheStepsWithoutAGraph) {
     const auto expected = losses(method, torch::kFloat32, /*in_graph=*/false);
     const auto exact = losses(method, torch::kFloat32, /*in_graph=*/true);
     const auto rounded = losses(method, torch::kBFloat16, /*in_graph=*/true);
+    const auto converted = losses(method, torch::kBFloat16, /*in_graph=*/false);
     for (size_t i = 0; i < expected.size(); ++i) {
       EXPECT_NEAR(exact[i], expected[i], 1e-4 * expected[i]) << method << ", step " << i;
       EXPECT_NEAR(rounded[i], expected[i], 3e-2 * expected[i]) << method << ", step " << i;
+      // The graph's copies of the weights are the weights converted.
+      EXPECT_NEAR(rounded[i], converted[i], 1e-3 * converted[i]) << method << ", step " << i;
     }
     EXPECT_NE(expected.front(), expected.back());
   }
+}
+
+// Copies stand in for the weights of linear layers, and for nothing else, until they go.
+TEST(WeightCopies, StandInForWeightsWhileInUse) {
+  const auto model = nn::make_model(nn::tiny_config(), 1);
+  EXPECT_FALSE(WeightCopies(*model).of(model->parameters()[0]).defined());
+  model->set_compute_type(torch::kBFloat16);
+  WeightCopies copies(*model);
+  int64_t copied = 0;
+  for (const auto& named : model->parameter_list()) {
+    const auto& [name, parameter] = std::tie(named.name, named.tensor);
+    const auto copy = copies.of(parameter);
+    if (!copy.defined()) continue;
+    ++copied;
+    EXPECT_EQ(parameter.dim(), 2) << name;
+    const auto before = parameter.detach().clone();
+    {
+      const WeightCopies::InUse in_use(copies);
+      EXPECT_TRUE(parameter.is_same(model->named_parameters()[name])) << name;
+      EXPECT_EQ(parameter.scalar_type(), torch::kBFloat16) << name;
+      EXPECT_EQ(parameter.data_ptr(), copy.data_ptr()) << name;
+    }
+    EXPECT_TRUE(parameter.equal(before)) << name;
+    EXPECT_TRUE(parameter.requires_grad()) << name;
+    EXPECT_FALSE(copies.stale());
+    const torch::NoGradGuard no_grad;
+    torch::Tensor(parameter).add_(1);
+    EXPECT_TRUE(copies.stale());
+    copies.refresh();
+    EXPECT_FALSE(copies.stale());
+    EXPECT_TRUE(copy.equal(parameter.to(torch::kBFloat16))) << name;
+  }
+  EXPECT_GT(copied, 0);
 }
 
 TEST(GraphStep, IsNotPossibleOnTheCpu) {
