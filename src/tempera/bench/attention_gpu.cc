@@ -42,7 +42,7 @@ class GpuContender {
         torch::randn({shape.batch, shape.length, shape.heads, shape.size}, options).transpose(1, 2);
     const auto rows = sequence_rows({.documents = {}, .start = {}, .end = {}, .causal = true},
                                     shape.batch, shape.length, torch::kCUDA);
-    n_ = rows.n;
+    rows_ = {.x = {}, .tokens = {}, .n = rows.n, .position = rows.n - 1};
     method_ = make_method(method_specs(method, {}, Origin::kScratch), shape.layer_shape());
     method_->to(torch::kCUDA);
     for (auto& parameter : method_->parameters()) leaves_.push_back(parameter);
@@ -92,8 +92,7 @@ class GpuContender {
 
  private:
   LayerInputs inputs(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v) const {
-    const RowInfo rows{.x = {}, .tokens = {}, .n = n_, .position = n_ - 1};
-    return {rows, rows, q, k, v, {}};
+    return {rows_, rows_, q, k, v, {}};
   }
 
   // As a layer of a model does it.
@@ -123,7 +122,8 @@ class GpuContender {
   Start from_;
   std::string name_;
   std::shared_ptr<Method> method_;
-  torch::Tensor projection_, q_, k_, v_, n_, d_out_, cos_, sin_;
+  RowInfo rows_;
+  torch::Tensor projection_, q_, k_, v_, d_out_, cos_, sin_;
   std::vector<torch::Tensor> leaves_;
 };
 
