@@ -3,12 +3,9 @@
 #include <algorithm>
 
 #include "tempera/base/error.h"
-#include "tempera/base/version.h"
-#include "tempera/config/settings.h"
 #include "tempera/ops/torch.h"
-#include "tempera/study/study.h"
-#include "tempera/study/tables.h"
 #include "tempera/study/toy_layer.h"
+#include "tempera/study/toy_study.h"
 
 namespace tempera::study {
 namespace {
@@ -242,50 +239,29 @@ plot::HtmlReport denoise_page(const Json& document) {
   return report;
 }
 
-class DenoiseStudy final : public Study {
- public:
-  void declare(config::Options& options) override { settings_.declare(options); }
-  bool json() const override { return settings_.json; }
-
-  StudyReport run() override {
-    settings_.validate();
-    const auto methods = parse_methods(settings_.methods);
-    for (const auto& method : methods) Denoiser(settings_, method, 0);  // throws for what is unfit
-    StudyFolder folder(settings_.out, config::describe(settings_), declare_fresh<DenoiseSettings>);
-    folder.begin();
-    const MethodGrid grid{.title = "denoise",
-                          .methods = methods,
-                          .seeds = settings_.seeds,
-                          .threads = settings_.threads,
-                          .make = [&](const NamedMethod& method, int64_t seed, const auto& report) {
-                            return denoise_job(settings_, method, seed, report);
-                          }};
-    const auto jobs = run_grid(grid, folder);
-    Json results = Json::object();
-    for (size_t i = 0; i < methods.size(); ++i)
-      for (const char* metric :
-           {"error", "relevant_weight", "query_scale", "noise_scale", "relevant_scale"})
-        results[methods[i].label][metric] = summarise(jobs[i], metric);
-    const Json document{{"tempera", std::string(version())},
-                        {"study", "denoise"},
-                        {"seeds", settings_.seeds},
-                        {"settings", config::to_json(config::describe(settings_))},
-                        {"baselines", baselines(settings_)},
-                        {"results", std::move(results)}};
-    write_study(folder.path(), document, denoise_figure(document), denoise_page(document));
-    return {document, text(document), settings_.out};
+class DenoiseStudy final : public ToyStudy<DenoiseSettings> {
+  std::string name() const override { return "denoise"; }
+  void check(const NamedMethod& method) const override { Denoiser(settings_, method, 0); }
+  Json job(const NamedMethod& method, int64_t seed,
+           const std::function<void(double share)>& report) const override {
+    return denoise_job(settings_, method, seed, report);
   }
-
- private:
-  std::string text(const Json& document) const {
+  void add_baselines(Json& document) const override {
+    document["baselines"] = baselines(settings_);
+  }
+  Json result_of(const std::vector<Json>& seeds) const override {
+    return summaries(seeds,
+                     {"error", "relevant_weight", "query_scale", "noise_scale", "relevant_scale"});
+  }
+  plot::Figure figure(const Json& document) const override { return denoise_figure(document); }
+  plot::HtmlReport page(const Json& document) const override { return denoise_page(document); }
+  std::string text(const Json& document) const override {
     const std::string over = concat(over_seeds(settings_.seeds), ", by ");
     return concat("mean squared error", over, "noise tokens\n",
                   metric_text(with_baselines(document), "error", 4),
                   "\nweight on the relevant tokens", over, "noise tokens\n",
                   metric_text(document.at("results"), "relevant_weight", 3));
   }
-
-  DenoiseSettings settings_;
 };
 
 }  // namespace

@@ -4,13 +4,10 @@
 #include <cmath>
 
 #include "tempera/base/error.h"
-#include "tempera/base/version.h"
-#include "tempera/config/settings.h"
 #include "tempera/data/random.h"
 #include "tempera/ops/torch.h"
-#include "tempera/study/study.h"
-#include "tempera/study/tables.h"
 #include "tempera/study/toy_layer.h"
+#include "tempera/study/toy_study.h"
 
 namespace tempera::study {
 
@@ -260,43 +257,21 @@ plot::HtmlReport graph_page(const Json& document) {
   return report;
 }
 
-class GraphStudy final : public Study {
- public:
-  void declare(config::Options& options) override { settings_.declare(options); }
-  bool json() const override { return settings_.json; }
-
-  StudyReport run() override {
-    settings_.validate();
-    const auto methods = parse_methods(settings_.methods);
-    for (const auto& method : methods) Walker(settings_, method, 0);  // throws for what is unfit
-    StudyFolder folder(settings_.out, config::describe(settings_), declare_fresh<GraphSettings>);
-    folder.begin();
-    const MethodGrid grid{.title = "graph",
-                          .methods = methods,
-                          .seeds = settings_.seeds,
-                          .threads = settings_.threads,
-                          .make = [&](const NamedMethod& method, int64_t seed, const auto& report) {
-                            return graph_job(settings_, method, seed, report);
-                          }};
-    const auto jobs = run_grid(grid, folder);
-    Json results = Json::object();
-    for (size_t i = 0; i < methods.size(); ++i) {
-      Json& result = results[methods[i].label];
-      for (const char* metric : {"l1", "scale", "total", "curve"})
-        result[metric] = summarise(jobs[i], metric);
-      for (const Json& seed : jobs[i]) result["nodes"].push_back(seed.at("nodes"));
-    }
-    const Json document{{"tempera", std::string(version())},
-                        {"study", "graph"},
-                        {"seeds", settings_.seeds},
-                        {"settings", config::to_json(config::describe(settings_))},
-                        {"results", std::move(results)}};
-    write_study(folder.path(), document, graph_figure(document), graph_page(document));
-    return {document, text(document), settings_.out};
+class GraphStudy final : public ToyStudy<GraphSettings> {
+  std::string name() const override { return "graph"; }
+  void check(const NamedMethod& method) const override { Walker(settings_, method, 0); }
+  Json job(const NamedMethod& method, int64_t seed,
+           const std::function<void(double share)>& report) const override {
+    return graph_job(settings_, method, seed, report);
   }
-
- private:
-  std::string text(const Json& document) const {
+  Json result_of(const std::vector<Json>& seeds) const override {
+    Json result = summaries(seeds, {"l1", "scale", "total", "curve"});
+    for (const Json& seed : seeds) result["nodes"].push_back(seed.at("nodes"));
+    return result;
+  }
+  plot::Figure figure(const Json& document) const override { return graph_figure(document); }
+  plot::HtmlReport page(const Json& document) const override { return graph_page(document); }
+  std::string text(const Json& document) const override {
     const Json& methods = document.at("results");
     const std::string over = over_seeds(settings_.seeds);
     return concat("L1 distance of a row", over, ", by neighbours of the node\n",
@@ -307,8 +282,6 @@ class GraphStudy final : public Study {
                   "number of neighbours\n",
                   metric_text(methods, "total", 3));
   }
-
-  GraphSettings settings_;
 };
 
 }  // namespace
