@@ -64,39 +64,6 @@ TEST(GraphStep, FollowsTheStepsWithoutAGraph) {
   }
 }
 
-// Copies stand in for the weights of linear layers, and for nothing else, until they go.
-TEST(WeightCopies, StandInForWeightsWhileInUse) {
-  const auto model = nn::make_model(nn::tiny_config(), 1);
-  EXPECT_FALSE(WeightCopies(*model).of(model->parameters()[0]).defined());
-  model->set_compute_type(torch::kBFloat16);
-  WeightCopies copies(*model);
-  int64_t copied = 0;
-  for (const auto& named : model->parameter_list()) {
-    const auto& [name, parameter] = std::tie(named.name, named.tensor);
-    const auto copy = copies.of(parameter);
-    if (!copy.defined()) continue;
-    ++copied;
-    EXPECT_EQ(parameter.dim(), 2) << name;
-    const auto before = parameter.detach().clone();
-    {
-      const WeightCopies::InUse in_use(copies);
-      EXPECT_TRUE(parameter.is_same(model->named_parameters()[name])) << name;
-      EXPECT_EQ(parameter.scalar_type(), torch::kBFloat16) << name;
-      EXPECT_EQ(parameter.data_ptr(), copy.data_ptr()) << name;
-    }
-    EXPECT_TRUE(parameter.equal(before)) << name;
-    EXPECT_TRUE(parameter.requires_grad()) << name;
-    EXPECT_FALSE(copies.stale());
-    const torch::NoGradGuard no_grad;
-    torch::Tensor(parameter).add_(1);
-    EXPECT_TRUE(copies.stale());
-    copies.refresh();
-    EXPECT_FALSE(copies.stale());
-    EXPECT_TRUE(copy.equal(parameter.to(torch::kBFloat16))) << name;
-  }
-  EXPECT_GT(copied, 0);
-}
-
 TEST(GraphStep, IsNotPossibleOnTheCpu) {
   const auto model = nn::make_model(nn::tiny_config(), 1);
   EXPECT_FALSE(GraphStep::possible(*model, torch::kCPU, OptimizerOptions{}));
