@@ -1,5 +1,7 @@
 #include "tempera/train/graph_step.h"
 
+#include <utility>
+
 #include "tempera/ops/cuda.h"
 #include "tempera/ops/torch.h"
 
@@ -65,9 +67,6 @@ void GraphStep::record() {
 
 void GraphStep::start(double rate) {
   const auto next = prefetch_.take();
-  const int64_t number = optimizer_.count_step();
-  const bool changed_elsewhere = copies_ && (number != step_ + 1 || copies_->stale());
-  step_ = number;
   if (!graph_ || batch_.tokens.sizes() != next[0].sizes()) {
     batch_.tokens = next[0].clone();
     batch_.targets = next[1].clone();
@@ -75,14 +74,16 @@ void GraphStep::start(double rate) {
   } else {
     batch_.tokens.copy_(next[0]);
     batch_.targets.copy_(next[1]);
-    if (changed_elsewhere) copies_->refresh();
   }
+  const int64_t last = std::exchange(step_, optimizer_.count_step());
+  // The weights may have been changed without us: by another update, or by an operator.
+  if (step_ != last + 1 || copies_->stale()) copies_->refresh();
   update_->set_step({.rate = rate,
                      .beta1 = options_.beta1,
                      .beta2 = options_.beta2,
                      .epsilon = options_.epsilon,
                      .decay = 0,
-                     .step = number});
+                     .step = step_});
   graph_->replay();
 }
 
