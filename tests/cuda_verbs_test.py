@@ -98,3 +98,15 @@ def test_a_translator(files):
     scores = [result("eval", out, "--source", files / "a.en", "--target", files / "a.xx", "--device", device)
               for device in ("cuda", "cpu")]
     assert scores[0]["chrf"] == pytest.approx(scores[1]["chrf"], abs=1)
+
+
+@pytest.mark.parametrize("call", (
+    ("bench", "train", "--layers", 1, "--width", 2048, "--heads", 16, "--batch", 32768, "--length", 2048),
+    ("train", "--text", "text.txt", *SMALL, "--width", 8192, "--heads", 64, "--batch", 200000, "--steps", 1, "--out", "large"),
+), ids=("bench", "train"))
+def test_out_of_memory_says_what_was_needed_and_free_and_what_to_lower(files, call):
+    done = run(*call, "--dtype", "bf16", *GPU, cwd=files)
+    assert done.returncode == 1
+    for words in ("CUDA out of memory. Tried to allocate", "is free", "--batch"):
+        assert words in done.stderr
+    assert "frame #" not in done.stderr

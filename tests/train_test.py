@@ -204,3 +204,13 @@ def test_no_space_for_the_data(tmp_path, text):
     assert result.returncode == 1
     assert "File too large" in result.stderr
     assert not out.exists()
+
+
+def test_out_of_memory_says_what_to_lower(tmp_path, text):
+    limit = 5 << 30
+    result = train("--text", text, "--out", tmp_path / "run", *SMALL, "--batch", 100000, "--context", 256, "--width", 256,
+                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+    assert result.returncode == 1
+    assert re.fullmatch(r"tempera: out of memory: you tried to allocate \d+ bytes, .*--micro-batch or --batch.*--recompute\n",
+                        result.stderr.splitlines(keepends=True)[-1]), result.stderr
+    assert "frame #" not in result.stderr

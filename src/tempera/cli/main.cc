@@ -14,6 +14,7 @@
 #include "tempera/base/interrupt.h"
 #include "tempera/base/suggest.h"
 #include "tempera/base/version.h"
+#include "tempera/cli/failure.h"
 #include "tempera/cli/verb.h"
 #include "tempera/config/command_line.h"
 
@@ -82,7 +83,11 @@ void run_verb(const Verb& verb, std::span<const std::string> arguments) {
       std::cout << config::dump_toml(line.options);
       return;
     case Action::kRun:
-      verb.run(line.sources);
+      try {
+        verb.run(line.sources);
+      } catch (const c10::Error& error) {
+        throw Error(torch_failure(error, line.options));
+      }
       return;
   }
 }

@@ -212,13 +212,7 @@ StepReport Trainer::train_step() {
       graph_.reset();
       loaded_step_.reset();
     }
-    try {
-      result = update(step, rate);
-    } catch (const c10::OutOfMemoryError& error) {
-      throw Error(concat("the GPU has too little memory for a step of ", stage.rows, " rows of ",
-                         stage.length, " tokens: ", error.what_without_backtrace(),
-                         "; lower --micro-batch or --batch, or give --recompute"));
-    }
+    result = update(step, rate);
   }
   position_.step += 1;
   position_.tokens += result.tokens;
