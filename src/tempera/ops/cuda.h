@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "tempera/ops/backend.h"
-#include "tempera/ops/fused.h"
 #include "tempera/ops/prologue.h"
 
 // The operators on a GPU, over the kernels of kernels/cuda. A program that is built without those
@@ -27,12 +26,7 @@ std::vector<at::Tensor> attention_backward(const BackwardArgs& args);
 AttentionResult decode(const DecodeArgs& args);
 
 // As in fused.h and prologue.h, differentiable.
-NormedSum add_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& gain,
-                   const at::Tensor& bias, double epsilon, bool centred);
-at::Tensor swiglu(const at::Tensor& gate_up);
 at::Tensor embedding(const at::Tensor& table, const at::Tensor& ids, at::ScalarType type);
-at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
-                                const at::Tensor& targets, double label_smoothing);
 std::vector<at::Tensor> prologue(const PrologueArgs& args);
 
 }  // namespace tempera::ops::cuda

@@ -3,6 +3,7 @@
 #include "tempera/ops/adamw_list.h"
 #include "tempera/ops/cuda.h"
 #include "tempera/ops/cuda_graph.h"
+#include "tempera/ops/fused_passes.h"
 
 namespace tempera::ops {
 namespace {
@@ -21,23 +22,15 @@ bool prefers_cudnn(const at::Tensor& /*x*/) { return false; }
 AttentionResult attention(const AttentionArgs& /*args*/) { refuse(); }
 std::vector<at::Tensor> attention_backward(const BackwardArgs& /*args*/) { refuse(); }
 AttentionResult decode(const DecodeArgs& /*args*/) { refuse(); }
-NormedSum add_norm(const at::Tensor& /*x*/, const at::Tensor& /*residual*/,
-                   const at::Tensor& /*gain*/, const at::Tensor& /*bias*/, double /*epsilon*/,
-                   bool /*centred*/) {
-  refuse();
-}
-at::Tensor swiglu(const at::Tensor& /*gate_up*/) { refuse(); }
 at::Tensor embedding(const at::Tensor& /*table*/, const at::Tensor& /*ids*/,
                      at::ScalarType /*type*/) {
-  refuse();
-}
-at::Tensor linear_cross_entropy(const at::Tensor& /*hidden*/, const at::Tensor& /*weight*/,
-                                const at::Tensor& /*targets*/, double /*label_smoothing*/) {
   refuse();
 }
 std::vector<at::Tensor> prologue(const PrologueArgs& /*args*/) { refuse(); }
 
 }  // namespace cuda
+
+const FusedPasses kCudaPasses = {};
 
 struct AdamWList::State {};
 AdamWList::AdamWList(std::vector<AdamWTensor> /*tensors*/) { refuse(); }

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "tempera/kernels/fused.h"
 #include "tempera/ops/autograd.h"
 #include "tempera/ops/backend.h"
 #include "tempera/ops/cuda.h"
+#include "tempera/ops/fused_passes.h"
 #include "tempera/ops/parallel.h"
 #include "tempera/ops/product.h"
 #include "tempera/ops/prologue.h"
@@ -22,47 +22,34 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
+// Columns of the widest row that the CUDA kernels norm.
+constexpr int64_t kWidestNorm = 16384;
+
 bool is_fused(const Tensor& x) {
   return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
 }
-
-int64_t row_count(const Tensor& x) { return x.numel() / std::max<int64_t>(x.size(-1), 1); }
-
-template <class T>
-kernels::NormParams<T> norm_params(const Tensor& x, const Tensor& residual, const Tensor& gain,
-                                   const Tensor& bias, double epsilon, bool centred) {
-  return {row_count(x),
-          x.size(-1),
-          memory<T>(x),
-          memory<T>(residual),
-          memory<float>(gain),
-          memory<float>(bias),
-          static_cast<float>(epsilon),
-          centred};
+// Whether its rows of so many columns go through the passes of its device.
+bool has_pass(const Tensor& x, int64_t columns) { return is_fused(x) || cuda::takes(x, columns); }
+bool has_norm_pass(const Tensor& x) {
+  return is_fused(x) || (cuda::takes(x, x.size(-1)) && x.size(-1) <= kWidestNorm);
 }
 
-// The results, and what the backward pass needs; h is the sum, or x where there is no residual.
+// The results, and what the backward pass needs; in.x is the sum, or x where there is no residual.
 struct Normed {
-  Tensor h, gain, bias, mean, rstd, y;
+  NormInputs in;
+  NormOutputs out;
 };
 
-Normed norm_rows(const Tensor& any, const Tensor& any_residual, const Tensor& gain,
-                 const Tensor& bias, double epsilon, bool centred) {
+Normed norm_rows(const Tensor& any, const Tensor& residual, const Tensor& gain, const Tensor& bias,
+                 double epsilon, bool centred) {
   const Tensor x = any.contiguous();
-  const Tensor residual = any_residual.defined() ? any_residual.contiguous() : any_residual;
   const auto numbers = [&] { return at::empty({row_count(x)}, x.options().dtype(at::kFloat)); };
-  Normed n{residual.defined() ? at::empty_like(x) : x,
-           as_float(gain),
-           as_float(bias),
-           centred ? numbers() : Tensor(),
-           numbers(),
-           at::empty_like(x)};
-  AtenParallel parallel;
-  for_storage(x, [&]<class T>(T*) {
-    kernels::norm_forward(norm_params<T>(x, residual, n.gain, n.bias, epsilon, centred),
-                          memory<T>(n.h), memory<T>(n.y), memory<float>(n.mean),
-                          memory<float>(n.rstd), parallel);
-  });
+  Normed n{{x, residual.defined() ? residual.contiguous() : residual, as_float(gain),
+            as_float(bias), epsilon, centred},
+           {residual.defined() ? at::empty_like(x) : Tensor(), at::empty_like(x),
+            centred ? numbers() : Tensor(), numbers()}};
+  passes_of(x).norm_forward(n.in, n.out);
+  if (residual.defined()) n.in.x = n.out.h;
   return n;
 }
 
@@ -70,15 +57,15 @@ Normed norm_rows(const Tensor& any, const Tensor& any_residual, const Tensor& ga
 struct AddNormFunction : Function<AddNormFunction> {
   static variable_list forward(AutogradContext* ctx, const Tensor& x, const Maybe& residual,
                                const Maybe& gain, const Maybe& bias, double epsilon, bool centred) {
-    const Normed n = norm_rows(x, residual.value_or(Tensor()), gain.value_or(Tensor()),
-                               bias.value_or(Tensor()), epsilon, centred);
-    ctx->save_for_backward({n.h, n.gain, n.bias, n.mean, n.rstd});
+    const auto [in, out] = norm_rows(x, residual.value_or(Tensor()), gain.value_or(Tensor()),
+                                     bias.value_or(Tensor()), epsilon, centred);
+    ctx->save_for_backward({in.x, in.gain, in.bias, out.mean, out.rstd});
     ctx->saved_data["epsilon"] = epsilon;
     ctx->saved_data["centred"] = centred;
     ctx->saved_data["sum"] = residual.has_value();
     if (gain) ctx->saved_data["gain_type"] = gain->scalar_type();
     ctx->set_materialize_grads(false);
-    return residual ? variable_list{n.h, n.y} : variable_list{n.y};
+    return residual ? variable_list{out.h, out.y} : variable_list{out.y};
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list d) {
@@ -86,25 +73,20 @@ struct AddNormFunction : Function<AddNormFunction> {
     const bool sum = ctx->saved_data["sum"].toBool();
     const Tensor d_h = sum && d[0].defined() ? d[0].contiguous() : Tensor();
     if (!d.back().defined()) return {d_h, d_h, Tensor(), Tensor(), Tensor(), Tensor()};
-    const Tensor &h = saved[0], &gain = saved[1], &bias = saved[2];
-    const Tensor d_y = d.back().contiguous(), d_x = at::empty_like(h);
-    const Tensor d_gain = gain.defined() ? at::empty_like(gain) : Tensor();
-    const Tensor d_bias = bias.defined() ? at::empty_like(bias) : Tensor();
-    const Tensor workspace =
-        at::empty({kernels::norm_backward_workspace(h.size(-1))}, h.options().dtype(at::kFloat));
-    AtenParallel parallel;
-    for_storage(h, [&]<class T>(T*) {
-      kernels::norm_backward(
-          norm_params<T>(h, {}, gain, bias, ctx->saved_data["epsilon"].toDouble(),
-                         ctx->saved_data["centred"].toBool()),
-          memory<float>(saved[3]), memory<float>(saved[4]), memory<T>(d_y), memory<T>(d_h),
-          memory<T>(d_x), memory<float>(d_gain), memory<float>(d_bias), parallel,
-          memory<float>(workspace));
-    });
-    const auto back = [&](const Tensor& g) {
-      return g.defined() ? g.to(ctx->saved_data["gain_type"].toScalarType()) : g;
+    const auto like = [](const Tensor& t) { return t.defined() ? at::empty_like(t) : t; };
+    const NormInputs in{saved[0],
+                        {},
+                        saved[1],
+                        saved[2],
+                        ctx->saved_data["epsilon"].toDouble(),
+                        ctx->saved_data["centred"].toBool()};
+    const NormGradients g{saved[3],   saved[4],      d.back().contiguous(), d_h,
+                          like(in.x), like(in.gain), like(in.bias)};
+    passes_of(in.x).norm_backward(in, g);
+    const auto back = [&](const Tensor& t) {
+      return t.defined() ? t.to(ctx->saved_data["gain_type"].toScalarType()) : t;
     };
-    return {d_x, sum ? d_x : Tensor(), back(d_gain), back(d_bias), Tensor(), Tensor()};
+    return {g.d_x, sum ? g.d_x : Tensor(), back(g.d_gain), back(g.d_bias), Tensor(), Tensor()};
   }
 };
 
@@ -112,29 +94,20 @@ Tensor swiglu_rows(const Tensor& gate_up) {
   at::DimVector sizes(gate_up.sizes());
   sizes.back() /= 2;
   const Tensor y = at::empty(sizes, gate_up.options());
-  AtenParallel parallel;
-  for_storage(y, [&]<class T>(T*) {
-    kernels::swiglu_forward(row_count(y), sizes.back(), memory<T>(gate_up), memory<T>(y), parallel);
-  });
+  passes_of(y).swiglu_forward(gate_up, y);
   return y;
 }
 
 struct SwigluFunction : Function<SwigluFunction> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& any) {
-    const Tensor gate_up = any.contiguous();
+  static Tensor forward(AutogradContext* ctx, const Tensor& gate_up) {
     ctx->save_for_backward({gate_up});
     return swiglu_rows(gate_up);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const Tensor gate_up = ctx->get_saved_variables()[0];
-    const Tensor d_y = d[0].contiguous();
-    const Tensor result = at::empty_like(gate_up);
-    AtenParallel parallel;
-    for_storage(d_y, [&]<class T>(T*) {
-      kernels::swiglu_backward(row_count(d_y), d_y.size(-1), memory<T>(gate_up), memory<T>(d_y),
-                               memory<T>(result), parallel);
-    });
+    const Tensor d_y = d[0].contiguous(), result = at::empty_like(gate_up);
+    passes_of(d_y).swiglu_backward(gate_up, d_y, result);
     return {result};
   }
 };
@@ -218,56 +191,41 @@ struct RotaryFunction : Function<RotaryFunction> {
   }
 };
 
-// Columns of the widest row that the CUDA kernels norm.
-constexpr int64_t kWidestNorm = 16384;
-
-// Logits that exist at once: few enough for the cache, but no fewer rows than a product needs to be
-// fast.
-constexpr int64_t kLogitsAtOnce = 4 << 20, kLeastLogitRows = 512;
-
 struct CrossEntropyFunction : Function<CrossEntropyFunction> {
   // A frozen weight gets no gradient: its product is a third of the work.
-  static Tensor forward(AutogradContext* ctx, const Tensor& hidden_any, const Tensor& weight,
+  static Tensor forward(AutogradContext* ctx, const Tensor& hidden_any, const Tensor& weight_any,
                         const Tensor& targets_any, double smoothing, bool gradient,
                         bool weight_gradient) {
-    const Tensor hidden = hidden_any.contiguous(), targets = targets_any.contiguous();
+    const Tensor hidden = hidden_any.contiguous(), weight = weight_any.contiguous();
+    const Tensor targets = targets_any.to(at::kLong).contiguous();
+    const FusedPasses& passes = passes_of(hidden);
     const int64_t rows = hidden.size(0), classes = weight.size(0);
-    const int64_t counted = targets.ge(0).sum().item<int64_t>();
-    const int64_t step = std::max(kLogitsAtOnce / std::max<int64_t>(classes, 1), kLeastLogitRows);
-    const Tensor loss = at::zeros({rows}, hidden.options().dtype(at::kFloat));
+    const int64_t step = passes.logit_rows(rows, classes);
+    const Tensor factor = passes.target_factor(targets);
+    const Tensor loss = at::empty({rows}, hidden.options().dtype(at::kFloat));
     const Tensor d_hidden = gradient ? at::empty_like(hidden) : Tensor();
     Tensor d_weight;
     if (weight_gradient) d_weight = rows > 0 ? at::empty_like(weight) : at::zeros_like(weight);
     const Tensor buffer = at::empty({std::min(step, rows), classes}, hidden.options());
-    AtenParallel parallel;
     for (int64_t first = 0; first < rows; first += step) {
       const int64_t count = std::min(step, rows - first);
-      const Tensor h = hidden.narrow(0, first, count);
-      Tensor logits = buffer.narrow(0, 0, count);
-      product_into(logits, h, weight.t());
-      for_storage(hidden, [&]<class T>(T*) {
-        kernels::cross_entropy(
-            kernels::CrossEntropyParams<T>{count, classes, memory<T>(logits),
-                                           memory<int64_t>(targets) + first,
-                                           static_cast<float>(smoothing),
-                                           1.0F / static_cast<float>(std::max<int64_t>(counted, 1)),
-                                           memory<float>(loss) + first, gradient},
-            parallel);
-      });
-      if (!gradient) continue;
-      Tensor d_h = d_hidden.narrow(0, first, count);
-      product_into(d_h, logits, weight);
-      if (weight_gradient) product_into(d_weight, logits.t(), h, /*add=*/first > 0);
+      const Tensor h = hidden.narrow(0, first, count), part = loss.narrow(0, first, count);
+      const LossInputs in{buffer.narrow(0, 0, count), targets.narrow(0, first, count), factor,
+                          smoothing};
+      product_into(in.logits, h, weight.t());
+      passes.cross_entropy(in, part, gradient);
+      if (gradient) product_into(d_hidden.narrow(0, first, count), in.logits, weight);
+      if (weight_gradient) product_into(d_weight, in.logits.t(), h, /*add=*/first > 0);
     }
     if (gradient) ctx->save_for_backward({d_hidden, d_weight});
-    return loss.sum().div_(static_cast<double>(std::max<int64_t>(counted, 1)));
+    return passes.scaled_sum(loss, factor);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const variable_list saved = ctx->get_saved_variables();
-    const double factor = d[0].item<double>();
+    const bool is_one = d[0].is_cpu() && d[0].item<double>() == 1;
     const auto times = [&](const Tensor& g) {
-      return factor == 1 || !g.defined() ? g : g.mul(factor);
+      return is_one || !g.defined() ? g : g.mul(d[0].to(g.scalar_type()));
     };
     return {times(saved[0]), times(saved[1]), Tensor(), Tensor(), Tensor(), Tensor()};
   }
@@ -308,31 +266,26 @@ Tensor norm(const Tensor& x, const Tensor& gain, const Tensor& bias, double epsi
   TORCH_CHECK(x.dim() >= 1 && (!gain.defined() || (gain.dim() == 1 && gain.size(0) == x.size(-1))),
               "norm: gain ", gain.defined() ? gain.sizes() : at::IntArrayRef(),
               " given, one number for each of the ", x.size(-1), " columns expected");
-  if (cuda::takes(x, x.size(-1)) && x.size(-1) <= kWidestNorm)
-    return cuda::add_norm(x, {}, gain, bias, epsilon, centred).y;
-  if (!is_fused(x)) return composed_norm(x, gain, bias, epsilon, centred);
-  if (!wants_gradient({x, gain, bias})) return norm_rows(x, {}, gain, bias, epsilon, centred).y;
+  if (!has_norm_pass(x)) return composed_norm(x, gain, bias, epsilon, centred);
+  if (!wants_gradient({x, gain, bias})) return norm_rows(x, {}, gain, bias, epsilon, centred).out.y;
   return AddNormFunction::apply(x, Maybe(), maybe(gain), maybe(bias), epsilon, centred)[0];
 }
 
 NormedSum add_norm(const Tensor& x, const Tensor& residual, const Tensor& gain, const Tensor& bias,
                    double epsilon, bool centred) {
-  if (residual.scalar_type() == x.scalar_type() && residual.sizes() == x.sizes()) {
-    RECORD_FUNCTION("tempera::norm", {});
-    if (cuda::takes(x, x.size(-1)) && x.size(-1) <= kWidestNorm)
-      return cuda::add_norm(x, residual, gain, bias, epsilon, centred);
-    if (is_fused(x) && wants_gradient({x, residual, gain, bias})) {
-      const variable_list parts =
-          AddNormFunction::apply(x, maybe(residual), maybe(gain), maybe(bias), epsilon, centred);
-      return {parts[0], parts[1]};
-    }
-    if (is_fused(x)) {
-      const Normed n = norm_rows(x, residual, gain, bias, epsilon, centred);
-      return {n.h, n.y};
-    }
+  if (residual.scalar_type() != x.scalar_type() || residual.sizes() != x.sizes() ||
+      !has_norm_pass(x)) {
+    const Tensor h = x + residual;
+    return {h, norm(h, gain, bias, epsilon, centred)};
   }
-  const Tensor h = x + residual;
-  return {h, norm(h, gain, bias, epsilon, centred)};
+  RECORD_FUNCTION("tempera::norm", {});
+  if (!wants_gradient({x, residual, gain, bias})) {
+    const Normed n = norm_rows(x, residual, gain, bias, epsilon, centred);
+    return {n.out.h, n.out.y};
+  }
+  const variable_list parts =
+      AddNormFunction::apply(x, maybe(residual), maybe(gain), maybe(bias), epsilon, centred);
+  return {parts[0], parts[1]};
 }
 
 Tensor embedding(const Tensor& table, const Tensor& ids, at::ScalarType type) {
@@ -347,12 +300,12 @@ Tensor swiglu(const Tensor& gate_up) {
   RECORD_FUNCTION("tempera::swiglu", {});
   TORCH_CHECK(gate_up.dim() >= 1 && gate_up.size(-1) % 2 == 0, "swiglu: last size ",
               gate_up.size(-1), " given, an even one expected");
-  if (cuda::takes(gate_up, gate_up.size(-1) / 2)) return cuda::swiglu(gate_up);
-  if (is_fused(gate_up))
-    return wants_gradient({gate_up}) ? SwigluFunction::apply(gate_up)
-                                     : swiglu_rows(gate_up.contiguous());
-  const auto halves = gate_up.chunk(2, -1);
-  return at::silu(halves[0]) * halves[1];
+  if (!has_pass(gate_up, gate_up.size(-1) / 2)) {
+    const auto halves = gate_up.chunk(2, -1);
+    return at::silu(halves[0]) * halves[1];
+  }
+  const Tensor rows = gate_up.contiguous();
+  return wants_gradient({rows}) ? SwigluFunction::apply(rows) : swiglu_rows(rows);
 }
 
 Heads split_heads(const Tensor& qkv, int64_t heads, int64_t kv_heads) {
@@ -417,9 +370,7 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Te
     TORCH_CHECK(largest < weight.size(0), "linear_cross_entropy: target ", largest,
                 " given, the vocabulary has ", weight.size(0));
   }
-  if (cuda::takes(hidden, hidden.size(1)) && hidden.scalar_type() == weight.scalar_type())
-    return cuda::linear_cross_entropy(hidden, weight, targets, label_smoothing);
-  if (is_fused(hidden)) {
+  if (has_pass(hidden, hidden.size(1)) && hidden.scalar_type() == weight.scalar_type()) {
     return CrossEntropyFunction::apply(hidden, weight, targets, label_smoothing,
                                        wants_gradient({hidden, weight}), wants_gradient({weight}));
   }
