@@ -5,7 +5,6 @@
 #include "tempera/ops/cuda_stream.h"
 #include "tempera/ops/fused_passes.h"
 #include "tempera/ops/problem.h"
-#include "tempera/ops/storage.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::ops {
@@ -16,18 +15,6 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
-
-template <class T>
-kernels::cuda::NormParams<T> norm_params(const NormInputs& in) {
-  return {row_count(in.x),
-          in.x.size(-1),
-          memory<T>(in.x),
-          memory<T>(in.residual),
-          memory<float>(in.gain),
-          memory<float>(in.bias),
-          static_cast<float>(in.epsilon),
-          in.centred};
-}
 
 template <class T>
 kernels::cuda::ActivationParams<T> swiglu_params(const Tensor& gate_up) {

@@ -1,9 +1,7 @@
 #include <algorithm>
 
-#include "tempera/kernels/fused.h"
 #include "tempera/ops/fused_passes.h"
 #include "tempera/ops/parallel.h"
-#include "tempera/ops/storage.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::ops {
@@ -11,18 +9,6 @@ namespace cpu {
 namespace {
 
 using at::Tensor;
-
-template <class T>
-kernels::NormParams<T> norm_params(const NormInputs& in) {
-  return {row_count(in.x),
-          in.x.size(-1),
-          memory<T>(in.x),
-          memory<T>(in.residual),
-          memory<float>(in.gain),
-          memory<float>(in.bias),
-          static_cast<float>(in.epsilon),
-          in.centred};
-}
 
 void norm_forward(const NormInputs& in, const NormOutputs& out) {
   AtenParallel parallel;

@@ -4,6 +4,9 @@
 
 #include <cstdint>
 
+#include "tempera/kernels/fused.h"
+#include "tempera/ops/storage.h"
+
 // The passes behind fused.h, of one device each: they fill tensors that the caller made, all
 // contiguous and of that device, and know nothing of autograd.
 namespace tempera::ops {
@@ -54,5 +57,17 @@ inline const FusedPasses& passes_of(const at::Tensor& x) {
 }
 
 inline int64_t row_count(const at::Tensor& x) { return x.size(-1) ? x.numel() / x.size(-1) : 0; }
+
+template <class T>
+kernels::NormParams<T> norm_params(const NormInputs& in) {
+  return {row_count(in.x),
+          in.x.size(-1),
+          memory<T>(in.x),
+          memory<T>(in.residual),
+          memory<float>(in.gain),
+          memory<float>(in.bias),
+          static_cast<float>(in.epsilon),
+          in.centred};
+}
 
 }  // namespace tempera::ops

@@ -7,6 +7,7 @@
 
 #include "tempera/kernels/attention.h"
 #include "tempera/kernels/cuda/stream.h"
+#include "tempera/kernels/fused.h"
 
 // The passes over memory between the matrix products of a transformer. For T = float and BFloat16;
 // arithmetic is in float. All pointers are of the device unless a comment says otherwise, nothing
@@ -14,19 +15,6 @@
 // bytes.
 namespace tempera::kernels::cuda {
 
-// h = x + residual, y = (h - mean) * rstd * gain + bias; the mean is 0 where the norm is not
-// centred (RMSNorm). Rows are contiguous.
-template <class T>
-struct NormParams {
-  int64_t rows = 0;
-  int64_t size = 0;  // a multiple of 8 up to 16384
-  const T* x = nullptr;
-  const T* residual = nullptr;  // absent: 0
-  const float* gain = nullptr;  // absent: 1
-  const float* bias = nullptr;  // absent: 0
-  float epsilon = 0;
-  bool centred = false;
-};
 template <class T>
 struct NormOutputs {
   T* h = nullptr;  // required with a residual; the norm reads h as it was rounded to T
@@ -34,6 +22,7 @@ struct NormOutputs {
   float* mean = nullptr;  // (rows); where centred
   float* rstd = nullptr;  // (rows); absent: not wanted
 };
+// Rows of a multiple of 8 columns, up to 16384.
 template <class T>
 void norm_forward(const NormParams<T>& params, const NormOutputs<T>& outputs, Stream stream);
 
