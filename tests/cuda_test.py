@@ -92,7 +92,6 @@ REFUSED = {
     "sinks": dict(sinks=torch.ones(H)),
     "dropout": dict(dropout=0.1),
     "want_max": dict(want_max=True),
-    "want_entropy": dict(want_entropy=True),
     "want_head_max": dict(want_head_max=True),
 }
 
@@ -155,16 +154,15 @@ def test_double_precision():
 
 @DTYPES
 def test_statistics_agree_with_the_reference(dtype):
-    if not KERNELS:
-        pytest.skip("the library is built without CUDA kernels")
     results = []
     for device in ("cuda", "cpu"):
         given = placed({**operands(), **RECIPES}, dtype, device)
         first = [given.pop(name) for name in ("q", "k", "v")]
-        wants = dict(want_max=True, want_entropy=True, want_head_max=True)
+        wants = dict(want_max=KERNELS, want_entropy=True, want_head_max=KERNELS)
         results.append(torch.ops.tempera.attention(*first, causal=True, **wants, **given))
     for ours, reference in zip(*results):
-        assert difference(ours, reference) <= TOLERANCE[dtype]
+        assert ours.shape == reference.shape
+        assert reference.numel() == 0 or difference(ours, reference) <= TOLERANCE[dtype]
 
 
 @pytest.mark.skipif(KERNELS, reason="the library has CUDA kernels")

@@ -100,6 +100,39 @@ def test_a_translator(files):
     assert scores[0]["chrf"] == pytest.approx(scores[1]["chrf"], abs=1)
 
 
+def test_a_comparison_learns_and_sees_its_attention(files):
+    found = [result("compare", "--methods", "softmax,ssa", "--seeds", 2, "--steps", 60, "--task.test-max", 64,
+                    "--out", files / f"compare-{device}", "--device", device)["results"] for device in ("cuda", "cpu")]
+    for method, ours in found[0].items():
+        for size, loss in ours["loss"].items():
+            assert loss["mean"] == pytest.approx(found[1][method]["loss"][size]["mean"], abs=0.2)
+        for size, entropy in ours["answer_entropy"].items():
+            assert entropy["mean"] == pytest.approx(found[1][method]["answer_entropy"][size]["mean"], abs=0.4)
+
+
+def test_chat_answers_as_the_cpu(files):
+    talker = files / "talker"
+    result("train", "--text", files / "text.txt", "--steps", 40, "--dtype", "bf16", "--out", talker, *SMALL, *GPU)
+    (model,) = (talker / "checkpoints").iterdir()
+    (model / "chat_template.jinja").write_text("{% for message in messages %}{{ message.content }} {% endfor %}")
+    answers = [result("chat", talker, "--prompt", "number 7 comes", "--max-tokens", 24, "--temperature", 0, "--device", device)
+               for device in ("cuda", "cpu")]
+    assert answers[0]["answer"] and answers[0] == answers[1]
+
+
+def test_vectors_of_texts_are_those_of_the_cpu(files, decoder):
+    vectors = [result("embed", decoder, "--text", files / "a.en", "--device", device)["texts"] for device in ("cuda", "cpu")]
+    for ours, expected in zip(*vectors):
+        assert ours["embedding"] == pytest.approx(expected["embedding"], abs=1e-3)
+
+
+def test_dilution_of_a_model_that_reads_text(files, decoder):
+    found = [result("study", "dilution", decoder, "--text", files / "text.txt", "--window", 64, "--out", files / f"dilution-{device}",
+                    "--device", device)["results"]["decoder"] for device in ("cuda", "cpu")]
+    for length, entropy in found[0]["entropy"].items():
+        assert entropy["mean"] == pytest.approx(found[1]["entropy"][length]["mean"], abs=1e-3)
+
+
 @pytest.mark.parametrize("call", (
     ("bench", "train", "--layers", 1, "--width", 2048, "--heads", 16, "--batch", 32768, "--length", 2048),
     ("train", "--text", "text.txt", *SMALL, "--width", 8192, "--heads", 64, "--batch", 200000, "--steps", 1, "--out", "large"),

@@ -107,8 +107,10 @@ PassOptions Model::pass_options(const Batch& batch, const LayerObserver& observe
 PassOptions Model::inspecting(const torch::Tensor& rows, const torch::Tensor& keys) const {
   TEMPERA_CHECK(rows.dim() == 2 && rows.sizes() == keys.sizes(),
                 "rows and keys to inspect must both have the shape (sequences, pairs)");
-  return {.type = compute_type_,
-          .inspection = std::make_shared<Inspection>(Inspection{rows, keys, {}})};
+  const auto device = output_weight().device();
+  return {
+      .type = compute_type_,
+      .inspection = std::make_shared<Inspection>(Inspection{rows.to(device), keys.to(device), {}})};
 }
 
 void Model::check_inference() const {

@@ -1,6 +1,8 @@
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <vector>
@@ -28,7 +30,6 @@ void check_composable(const Args& args) {
   refuse(args.post.defined(), "post (a multiplier behind the cap)");
   refuse(args.sinks.defined(), "sinks (sink logits)");
   refuse(args.want_max, "the row maximum (want_max)");
-  refuse(args.want_entropy, "the row entropy (want_entropy)");
   refuse(args.want_head_max, "the maximum of a head (want_head_max)");
 }
 
@@ -176,6 +177,35 @@ at::Tensor masked_attention(const at::Tensor& q, const at::Tensor& k, const at::
       .masked_fill(keys.none, 0);
 }
 
+// lse and entropy (B, H, query rows), of some rows at a time: the logits of all may not fit.
+void add_statistics(const at::Tensor& q, const at::Tensor& k, const AttentionArgs& args,
+                    const VisibleKeys& keys, AttentionResult& result) {
+  constexpr int64_t kLogitsAtOnce = 1 << 26;
+  const at::ScalarType real = real_type(q.scalar_type());
+  const double scale = args.scale.value_or(1 / std::sqrt(static_cast<double>(q.size(3))));
+  const at::Tensor columns =
+      k.to(real).repeat_interleave(q.size(1) / k.size(1), 1).transpose(2, 3) * scale;
+  const int64_t row = std::max<int64_t>(q.size(0) * q.size(1) * k.size(2), 1);
+  const int64_t step = std::max<int64_t>(kLogitsAtOnce / row, 1);
+  std::vector<at::Tensor> lse, entropy;
+  for (int64_t first = 0; first < q.size(2); first += step) {
+    const auto part = [&](const at::Tensor& rows) {
+      return rows.narrow(2, first, std::min(step, q.size(2) - first));
+    };
+    at::Tensor logits = part(q).to(real).matmul(columns);
+    if (args.bias.defined())
+      logits = logits + (args.bias.size(2) == 1 ? args.bias : part(args.bias)).to(real);
+    const at::Tensor hidden = part(keys.seen).logical_not();
+    lse.push_back(
+        logits.masked_fill(hidden, -std::numeric_limits<double>::infinity()).logsumexp(-1));
+    const at::Tensor finite = lse.back().masked_fill(part(keys.none).squeeze(-1), 0);
+    const at::Tensor weights = (logits - finite.unsqueeze(-1)).exp().masked_fill(hidden, 0);
+    entropy.push_back(finite - (weights * logits).sum(-1));
+  }
+  result.lse = at::cat(lse, 2);
+  result.entropy = at::cat(entropy, 2);
+}
+
 // The first `rows` rows (dimension 2) of a cache that holds pages (blocks, heads, block size, ...)
 // in the order of the table (B, n), or (B, heads, capacity, ...) where there is no table.
 at::Tensor rows_in_use(const at::Tensor& cache, const at::Tensor& table, int64_t rows) {
@@ -224,12 +254,14 @@ AttentionResult attention_composed(const AttentionArgs& args) {
   result.out = plain
                    ? library_attention(q.operand, k.operand, v.operand, args)
                    : masked_attention(q.operand, k.operand, v.operand, args.bias, keys, args.scale);
+  if (args.want_entropy) add_statistics(q.operand, k.operand, args, keys, result);
   return result;
 }
 
 AttentionResult decode_composed(const DecodeArgs& args) {
   kernels::Shape shape = kernel_shape(check(args));
   check_composable(args);
+  refuse(args.want_entropy, "the row entropy (want_entropy)");
   const HostCache cache = host_cache(args, shape);
   AttentionResult result;
   shape.kv_rows = shape.batch > 0 ? cache.lengths.max().item<int64_t>() : 0;

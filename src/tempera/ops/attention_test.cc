@@ -153,6 +153,19 @@ TEST(Attention, CrossAttentionAgreesWithTheComposition) {
   EXPECT_LT(error_of(attention(args).out, attention_composed(args).out), 1e-12);
 }
 
+TEST(Attention, StatisticsAgreeWithTheComposition) {
+  for (AttentionArgs args : {composable(at::kDouble), plain(at::kDouble, 4, 2, 11, 29)}) {
+    args.want_entropy = true;
+    const AttentionResult ours = attention(args), theirs = attention_composed(args);
+    EXPECT_TRUE(ours.lse.isinf().equal(theirs.lse.isinf()));
+    EXPECT_LT(error_of(ours.lse.masked_fill(ours.lse.isinf(), 0),
+                       theirs.lse.masked_fill(theirs.lse.isinf(), 0)),
+              1e-12);
+    EXPECT_LT(error_of(ours.entropy, theirs.entropy), 1e-12);
+    EXPECT_LT(error_of(ours.out, theirs.out), 1e-12);
+  }
+}
+
 // The loss along a random direction, by central differences.
 TEST(Attention, GradientsAgreeWithFiniteDifferences) {
   const auto loss = [](const AttentionArgs& args) {

@@ -27,7 +27,7 @@ AttentionResult attention_cpu(const AttentionArgs& args);
 AttentionResult attention_meta(const AttentionArgs& args);
 // Written with torch's own operators (any device, differentiable): the scales are multiplied to q,
 // k and v in front of at::scaled_dot_product_attention. Throws tempera::Error for what that cannot
-// do. Gives `out` alone.
+// do. Gives `out`, and with want_entropy lse and entropy.
 AttentionResult attention_composed(const AttentionArgs& args);
 AttentionResult decode_composed(const DecodeArgs& args);
 // Whether libtorch's fused attention can do it: every key or plain causality, nothing but scales on

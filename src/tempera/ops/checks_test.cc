@@ -219,7 +219,6 @@ TEST(Checks, TheCompositionNamesWhatItCannotDo) {
       {"sinks", [](AttentionArgs& a) { a.sinks = at::ones({4}); }},
       {"dropout", [](AttentionArgs& a) { a.dropout = 0.1; }},
       {"want_max", [](AttentionArgs& a) { a.want_max = true; }},
-      {"want_entropy", [](AttentionArgs& a) { a.want_entropy = true; }},
       {"want_head_max", [](AttentionArgs& a) { a.want_head_max = true; }},
   };
   for (const BadCase& bad : cases) {

@@ -10,6 +10,7 @@
 #include "tempera/study/job.h"
 #include "tempera/study/statistics.h"
 #include "tempera/study/tables.h"
+#include "tempera/train/trainer.h"
 
 namespace tempera::study {
 namespace {
@@ -150,10 +151,12 @@ Json compare(const CompareSettings& settings) {
   for (const auto& method : methods)
     model_for(settings, source, method, *dataset);  // throws if unfit
   folder.begin();
+  // While one thread records a graph of the GPU's work, no other may give it any.
+  const bool on_gpu = train::resolve_device(settings.training.device).is_cuda();
   const MethodGrid grid{.title = "compare",
                         .methods = methods,
                         .seeds = settings.seeds,
-                        .threads = settings.threads,
+                        .threads = on_gpu ? 1 : settings.threads,
                         .make = [&](const NamedMethod& method, int64_t seed, const auto& report) {
                           return compare_job(settings, source, method, seed, report);
                         }};

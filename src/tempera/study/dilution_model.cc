@@ -7,13 +7,13 @@
 #include "tempera/base/error.h"
 #include "tempera/base/progress.h"
 #include "tempera/base/version.h"
-#include "tempera/config/common.h"
 #include "tempera/eval/perplexity.h"
 #include "tempera/models/load.h"
 #include "tempera/models/tokenizer.h"
 #include "tempera/ops/torch.h"
 #include "tempera/study/statistics.h"
 #include "tempera/study/tables.h"
+#include "tempera/train/trainer.h"
 
 namespace tempera::study {
 namespace {
@@ -68,7 +68,7 @@ void add_window(nn::Model& model, const torch::Tensor& tokens, const std::vector
     for (int64_t row = length - kRowsOfLength; row < length; ++row) rows.push_back(row);
   const auto wanted = torch::tensor(rows).unsqueeze(0);
   nn::Batch batch;
-  batch.tokens = tokens;
+  batch.tokens = tokens.to(model.output_weight().device());
   const auto layers = model.inspect(batch, wanted, torch::zeros_like(wanted));
   measured.layers.resize(layers.size(), std::vector<double>(lengths.size()));
   for (size_t i = 0; i < lengths.size(); ++i) {
@@ -211,6 +211,8 @@ void ModelDilutionSettings::declare(config::Options& options) {
   options.option("window", window, config::range(0, 1 << 24),
                  "tokens that the model sees at once; 0: its context");
   options.option("windows", windows, config::range(1, 1 << 20), "windows of text, at most");
+  config::dtype_option(options, dtype);
+  config::device_option(options, device);
   config::out_option(options, out);
   config::threads_option(options, threads);
   config::json_option(options, json);
@@ -221,6 +223,9 @@ StudyReport model_dilution(const std::string& model, const ModelDilutionSettings
   if (settings.against && *settings.against == model)
     throw UsageError("--against names the model itself; give another one");
   if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
+  const auto device = train::resolve_device(settings.device);
+  const auto dtype =
+      settings.dtype == config::Dtype::kBfloat16 ? torch::kBFloat16 : torch::kFloat32;
   std::vector<std::string> paths = {model};
   if (settings.against) paths.push_back(*settings.against);
   Json results = Json::object();
@@ -229,7 +234,8 @@ StudyReport model_dilution(const std::string& model, const ModelDilutionSettings
   std::optional<Progress> progress;
   int64_t done = 0;
   for (const auto& path : paths) {
-    const auto loaded = models::load_model(path);
+    const auto loaded = models::load_model(path, {.dtype = dtype});
+    loaded.model->to(device);
     TEMPERA_CHECK(loaded.model->config().kind == nn::ModelKind::kDecoder, path,
                   ": rows of a decoder see more and more tokens, those of this model all at once; "
                   "give a decoder");

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tempera/config/common.h"
 #include "tempera/config/options.h"
 #include "tempera/study/study.h"
 
@@ -16,6 +17,8 @@ struct ModelDilutionSettings {
   int64_t window = 0;
   int64_t windows = 2;
   std::string out = "runs/dilution-model";
+  config::Dtype dtype = config::Dtype::kFloat32;
+  config::Device device = config::Device::kAuto;
   int64_t threads = 0;
   bool json = false;
 

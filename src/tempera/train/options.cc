@@ -97,6 +97,7 @@ int64_t TrainOptions::step_budget() const {
 
 TrainOptions task_training() {
   TrainOptions options;
+  options.device = config::Device::kCpu;  // the models are too small to keep a GPU busy
   options.steps = 300;
   options.batch = 32;
   options.optimizer.learning_rate = 1e-2;

@@ -4,6 +4,7 @@
 
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "tempera/nn/testing_model.h"
 #include "tempera/ops/torch.h"
