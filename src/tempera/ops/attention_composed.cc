@@ -188,19 +188,19 @@ void add_statistics(const at::Tensor& q, const at::Tensor& k, const AttentionArg
   const int64_t row = std::max<int64_t>(q.size(0) * q.size(1) * k.size(2), 1);
   const int64_t step = std::max<int64_t>(kLogitsAtOnce / row, 1);
   std::vector<at::Tensor> lse, entropy;
-  for (int64_t first = 0; first < q.size(2); first += step) {
+  for (int64_t first = 0; first == 0 || first < q.size(2); first += step) {
     const auto part = [&](const at::Tensor& rows) {
       return rows.narrow(2, first, std::min(step, q.size(2) - first));
     };
     at::Tensor logits = part(q).to(real).matmul(columns);
     if (args.bias.defined())
       logits = logits + (args.bias.size(2) == 1 ? args.bias : part(args.bias)).to(real);
-    const at::Tensor hidden = part(keys.seen).logical_not();
-    lse.push_back(
-        logits.masked_fill(hidden, -std::numeric_limits<double>::infinity()).logsumexp(-1));
-    const at::Tensor finite = lse.back().masked_fill(part(keys.none).squeeze(-1), 0);
-    const at::Tensor weights = (logits - finite.unsqueeze(-1)).exp().masked_fill(hidden, 0);
-    entropy.push_back(finite - (weights * logits).sum(-1));
+    logits =
+        logits.masked_fill(part(keys.seen).logical_not(), -std::numeric_limits<double>::infinity());
+    lse.push_back(logits.logsumexp(-1));
+    const at::Tensor finite = lse.back().masked_fill(lse.back().isinf(), 0);
+    const at::Tensor weights = (logits - finite.unsqueeze(-1)).exp();
+    entropy.push_back(finite - (weights * logits.masked_fill(weights.eq(0), 0)).sum(-1));
   }
   result.lse = at::cat(lse, 2);
   result.entropy = at::cat(entropy, 2);

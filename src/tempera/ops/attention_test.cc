@@ -154,8 +154,14 @@ TEST(Attention, CrossAttentionAgreesWithTheComposition) {
 }
 
 TEST(Attention, StatisticsAgreeWithTheComposition) {
-  for (AttentionArgs args : {composable(at::kDouble), plain(at::kDouble, 4, 2, 11, 29)}) {
+  for (AttentionArgs args : {composable(at::kDouble), plain(at::kDouble, 4, 2, 11, 29),
+                             plain(at::kDouble, 4, 2, 0, 29)}) {
     args.want_entropy = true;
+    if (args.bias.defined())
+      args.bias.select(2, 30)
+          .fill_(-std::numeric_limits<double>::infinity())
+          .narrow(2, 29, 1)
+          .fill_(1);
     const AttentionResult ours = attention(args), theirs = attention_composed(args);
     EXPECT_TRUE(ours.lse.isinf().equal(theirs.lse.isinf()));
     EXPECT_LT(error_of(ours.lse.masked_fill(ours.lse.isinf(), 0),
