@@ -229,42 +229,45 @@ __device__ inline float quick_log(float x) {
   return y * 0.693147180559945309F;
 }
 
-// The normal distribution beyond |x|, by Abramowitz and Stegun: 26.2.17 to within 1e-7, or 26.2.16
-// to within 1e-5, for what comes from bf16. The density shares the exponential.
-struct NormalTail {
-  float above;
-  float density;
-};
-template <class T>
-__device__ inline NormalTail normal_tail(float x) {
-  constexpr float kLog2Top = -1.32574806473616F;  // of the density at 0, 1 / sqrt(2 pi)
-  const float density = quick_exp2(fmaf(x * x, -0.5F * kLog2E, kLog2Top));
-  const float t = quick_inverse(fmaf(sizeof(T) == 2 ? 0.33267F : 0.231641888F, fabsf(x), 1.0F));
-  float sum = sizeof(T) == 2 ? 0.9372980F : fmaf(t, 1.330274429F, -1.821255978F);
-  if constexpr (sizeof(T) == 2) {
-    sum = fmaf(t, sum, -0.1201676F);
-    sum = fmaf(t, sum, 0.4361836F);
-  } else {
-    sum = fmaf(t, sum, 1.781477937F);
-    sum = fmaf(t, sum, -0.356563782F);
-    sum = fmaf(t, sum, 0.319381530F);
-  }
-  return {sum * (t * density), density};
-}
-template <class T>
-__device__ inline float gelu_of(float x) {
-  return fmaf(-fabsf(x), normal_tail<T>(x).above, fmaxf(x, 0));
+// As the hardware gives it: promised to 2^-11 of the result, often far better.
+__device__ inline float quick_tanh(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
-// Its integral up to x, and its density.
+// The normal distribution: its integral up to x, and its density.
 struct Normal {
   float below;
   float density;
 };
+// 2 below - 1 for what comes from bf16, to within 4e-5 for every number of that type on a Hopper:
+// GELU's tanh form with one term more, fitted to the integral. Behind sqrt(60), where tanh is 1
+// long since, the polynomial would turn round.
+__device__ inline float normal_tanh(float x) {
+  const float square = fminf(x * x, 60);
+  const float slope = fmaf(fmaf(square, -3.1580705e-4F, 3.6798256e-2F), square, 0.79771783F);
+  return quick_tanh(x * slope);
+}
+// To within 3e-7 otherwise, by Abramowitz and Stegun 26.2.17: the integral beyond |x| is the density
+// times a polynomial.
 template <class T = float>
 __device__ inline Normal normal_at(float x) {
-  const NormalTail tail = normal_tail<T>(x);
-  return {x >= 0 ? 1 - tail.above : tail.above, tail.density};
+  constexpr float kLog2Top = -1.32574806473616F;  // of the density at 0, 1 / sqrt(2 pi)
+  const float density = quick_exp2(fmaf(x * x, -0.5F * kLog2E, kLog2Top));
+  if constexpr (sizeof(T) == 2) return {fmaf(0.5F, normal_tanh(x), 0.5F), density};
+  const float t = quick_inverse(fmaf(0.231641888F, fabsf(x), 1.0F));
+  float sum = fmaf(t, 1.330274429F, -1.821255978F);
+  sum = fmaf(t, sum, 1.781477937F);
+  sum = fmaf(t, sum, -0.356563782F);
+  sum = fmaf(t, sum, 0.319381530F);
+  const float above = sum * (t * density);
+  return {x >= 0 ? 1 - above : above, density};
+}
+template <class T>
+__device__ inline float gelu_of(float x) {
+  if constexpr (sizeof(T) == 2) return fmaf(0.5F * x, normal_tanh(x), 0.5F * x);
+  return x * normal_at<T>(x).below;
 }
 
 __device__ inline float sigmoid_of(float x) { return quick_inverse(1 + quick_exp2(-kLog2E * x)); }

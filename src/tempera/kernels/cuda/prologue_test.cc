@@ -203,8 +203,8 @@ TYPED_TEST(CudaPrologue, EveryCaseAgreesWithTheNaiveOne) {
     expect_close<T>(c.name + ": d_x", run.d_x(), d_exact.at("x"), d_naive.at("x"));
     for (const auto& [name, values] : run.gradients()) {
       const bool summed = !name.ends_with(".rows");
-      // In bf16 the normal distribution is good to 1e-5, not to 1e-7.
-      const int64_t rough = std::is_same_v<T, float> ? 1 : 100;
+      // In bf16 the normal distribution is good to 2e-5, not to 3e-7.
+      const int64_t rough = std::is_same_v<T, float> ? 1 : 400;
       const auto terms = static_cast<double>(rough * (summed ? c.batch * c.rows : 1) * c.q.size);
       expect_close<T>(c.name + ": d_" + name, values, d_exact.at(name), d_naive.at(name), terms);
     }
