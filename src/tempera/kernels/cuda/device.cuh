@@ -249,8 +249,8 @@ __device__ inline float normal_tanh(float x) {
   const float slope = fmaf(fmaf(square, -3.1580705e-4F, 3.6798256e-2F), square, 0.79771783F);
   return quick_tanh(x * slope);
 }
-// To within 3e-7 otherwise, by Abramowitz and Stegun 26.2.17: the integral beyond |x| is the density
-// times a polynomial.
+// To within 3e-7 otherwise, by Abramowitz and Stegun 26.2.17: the integral beyond |x| is the
+// density times a polynomial.
 template <class T = float>
 __device__ inline Normal normal_at(float x) {
   constexpr float kLog2Top = -1.32574806473616F;  // of the density at 0, 1 / sqrt(2 pi)
