@@ -14,7 +14,7 @@ std::string upper(std::string text) {
   return text;
 }
 
-std::string placeholder(const Entry& entry) {
+std::string metavariable(const Entry& entry) {
   const std::vector<std::string>& choices = entry.declaration.domain.choices;
   if (!choices.empty() && choices.size() <= 4 && entry.kind == Kind::kText) {
     std::string text = choices[0];
@@ -41,7 +41,7 @@ std::string left_side(const Entry& entry) {
   const std::string& alias = entry.declaration.alias;
   const std::string flag = "--" + (alias.empty() ? entry.name() : alias);
   if (entry.kind == Kind::kBool) return flag + (entry.value == Value(true) ? "=false" : "");
-  return flag + " " + placeholder(entry);
+  return flag + " " + metavariable(entry);
 }
 
 // "training steps [1 to 100; default 10]"

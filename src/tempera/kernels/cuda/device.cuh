@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "tempera/kernels/attention.h"
+#include "tempera/kernels/cuda/normal.h"
 
 // What the device code shares: numbers, packs of eight of them, sums over lanes.
 namespace tempera::kernels::cuda {
@@ -241,13 +242,11 @@ struct Normal {
   float below;
   float density;
 };
-// 2 below - 1 for what comes from bf16, to within 4e-5 for every number of that type on a Hopper:
-// GELU's tanh form with one term more, fitted to the integral. Behind sqrt(60), where tanh is 1
-// long since, the polynomial would turn round.
+// 2 below - 1 for what comes from bf16.
 __device__ inline float normal_tanh(float x) {
-  const float square = fminf(x * x, 60);
-  const float slope = fmaf(fmaf(square, -3.1580705e-4F, 3.6798256e-2F), square, 0.79771783F);
-  return quick_tanh(x * slope);
+  using Fit = NormalFit;
+  const float z = fminf(x * x, Fit::kEnd);
+  return quick_tanh(x * fmaf(fmaf(z, Fit::kThird, Fit::kSecond), z, Fit::kFirst));
 }
 // To within 3e-7 otherwise, by Abramowitz and Stegun 26.2.17: the integral beyond |x| is the
 // density times a polynomial.

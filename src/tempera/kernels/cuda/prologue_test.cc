@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "tempera/base/error.h"
+#include "tempera/kernels/cuda/normal.h"
 #include "tempera/kernels/cuda/prologue_naive.h"
 
 namespace tempera::kernels::cuda {
@@ -265,6 +267,18 @@ TEST(PrologueOracle, GradientsAreDifferences) {
         EXPECT_NEAR(values[i], (up - down) / (2 * step), 1e-5 * (1 + std::abs(values[i])))
             << c.name << ": " << name << "[" << i << "]";
       }
+  }
+}
+
+// Of the formula; the hardware's tanh is in the test of every case.
+TEST(PrologueNormal, IsGoodForEveryNumberOfBf16) {
+  using Fit = NormalFit;
+  for (unsigned bits = 0; bits < 0x10000; ++bits) {
+    const double x = to_double(BFloat16{static_cast<uint16_t>(bits)});
+    if (!std::isfinite(x)) continue;
+    const double z = std::min<double>(x * x, Fit::kEnd);
+    const double slope = double{Fit::kFirst} + z * (double{Fit::kSecond} + z * double{Fit::kThird});
+    ASSERT_NEAR((1 + std::tanh(x * slope)) / 2, std::erfc(-x / std::sqrt(2.0)) / 2, 2e-5) << x;
   }
 }
 
