@@ -1,5 +1,6 @@
 # Small functions that give every target the same warnings, sanitizers, precompiled header and linker.
 
+include(CheckCXXCompilerFlag)
 include(CheckLinkerFlag)
 
 # The sloppiness is what ccache asks for before it keeps objects that used a precompiled header; the base folder lets
@@ -19,6 +20,13 @@ endif()
 # One setting for libraries and programs (CMake's own would be -fPIC here and -fPIE there): they share a precompiled
 # header, and gcc refuses one that was made with the other.
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fPIC>)
+
+# g++ from 13 on refuses a precompiled header of -O2 in a source of -O1, which lacks these two.
+set(tempera_test_options -O1)
+check_cxx_compiler_flag(-munroll-only-small-loops TEMPERA_HAS_UNROLL_ONLY_SMALL_LOOPS)
+if(TEMPERA_HAS_UNROLL_ONLY_SMALL_LOOPS)
+  list(APPEND tempera_test_options -munroll-only-small-loops -mvzeroupper)
+endif()
 
 # The quickest linker that this compiler takes; sanitizers are linked by the ordinary one.
 if(NOT TEMPERA_SANITIZE)
@@ -123,7 +131,8 @@ function(tempera_test target)
   add_executable(${target} EXCLUDE_FROM_ALL ${arg_SOURCES})
   set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE 0)  # all as one
   if(NOT TEMPERA_SANITIZE)
-    target_compile_options(${target} PRIVATE -O1)  # a third less of the compiler's time; what is tested has its own flags
+    # A third less of the compiler's time; what is tested has its own flags.
+    target_compile_options(${target} PRIVATE ${tempera_test_options})
   endif()
   add_dependencies(tests ${target})
   tempera_common(${target})

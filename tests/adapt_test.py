@@ -98,6 +98,39 @@ def test_what_is_not_learned_stays_as_it_was(calibrated, folder):
     assert not torch.equal(after["norm.weight"], before["model.norm.weight"])
 
 
+def test_frozen_weights_come_back_bit_for_bit_from_a_calibration_in_bf16(folder, tmp_path):
+    done = run("calibrate", folder / "llama", "--text", folder / "text.txt", "--learn", "head,value", "--dtype", "bf16",
+               "--out", tmp_path / "run", *QUICK)
+    assert done.returncode == 0, done.stderr
+    before = load_file(folder / "llama" / "model.safetensors")
+    assert any(not torch.equal(tensor, tensor.bfloat16().float()) for tensor in before.values())
+    assert run("export", tmp_path / "run", "--out", tmp_path / "own").returncode == 0
+    for own in (tmp_path / "run" / "last", tmp_path / "own"):
+        after = load_file(own / "model.safetensors")
+        qkv = [before[f"model.layers.1.self_attn.{name}_proj.weight"] for name in "qkv"]
+        assert torch.equal(after["layers.1.attention.qkv.weight"], torch.cat(qkv))
+        assert torch.equal(after["embedding.weight"], before["model.embed_tokens.weight"])
+        assert torch.equal(after["layers.0.mlp.out.weight"], before["model.layers.0.mlp.down_proj.weight"])
+        assert torch.equal(after["norm.weight"], before["model.norm.weight"])
+    assert run("export", tmp_path / "run", "--fold", "--out", tmp_path / "folded").returncode == 0
+    folded = load_file(tmp_path / "folded" / "model.safetensors")
+    assert folded.keys() == before.keys()
+    taken_up = {name for name in before if not torch.equal(folded[name], before[name])}
+    assert taken_up == {name for name in before if "q_proj" in name or "v_proj" in name}
+    for name in taken_up:  # one factor a head, and not the rounding of bf16
+        factors = (folded[name] / before[name]).view(-1, 16 * 64)
+        assert (factors - factors[:, :1]).abs().max() < 1e-5
+
+
+def test_learn_takes_methods_with_their_options(folder, tmp_path):
+    done = run("calibrate", folder / "llama", "--text", folder / "text.txt", "--learn", "ssa:k=true:v=false,norm", "--out",
+               tmp_path / "run", *QUICK)
+    assert done.returncode == 0, done.stderr
+    after = load_file(tmp_path / "run" / "last" / "model.safetensors")
+    assert {name.split(".")[-1] for name in after if ".temperature." in name} == {"q_w", "q_slope", "k_w", "k_slope"}
+    assert "ssa" in run("info", tmp_path / "run").stdout
+
+
 def test_the_folded_result_is_an_ordinary_model(calibrated, folder):
     done = run("export", calibrated[0], "--fold", "--out", folder / "folded")
     assert done.returncode == 0, done.stderr
@@ -183,8 +216,11 @@ def test_an_interrupted_calibration_goes_on(folder, tmp_path):
 def test_wrong_input_to_calibrate(folder, tmp_path):
     model, text = folder / "llama", folder / "text.txt"
     before = sorted(p.stat().st_mtime_ns for p in model.iterdir())
-    fails(2, ["--text"], "calibrate", model, "--out", tmp_path / "a")
+    fails(2, [f"tempera calibrate {model} --text FILE"], "calibrate", model, "--out", tmp_path / "a")
     fails(2, ["--learn", "did you mean 'head'"], "calibrate", model, "--text", text, "--learn", "haed", "--out", tmp_path / "a")
+    for nothing in ("focal", "log-n"):
+        fails(2, ["--learn", f"'{nothing}' has nothing to learn", "ssa"], "calibrate", model, "--text", text, "--learn", nothing,
+              "--out", tmp_path / "a")
     fails(2, ["--context", "64", "--length"], "calibrate", model, "--text", text, "--context", 32, "--out", tmp_path / "a")
     fails(2, ["--rope-base"], "calibrate", model, "--text", text, "--rope-base", 5e5, "--out", tmp_path / "a")
     make_model(tmp_path / "scaled", rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=2.0))
@@ -195,6 +231,9 @@ def test_wrong_input_to_calibrate(folder, tmp_path):
     done = run("calibrate", model, "--text", text, "--eval-text", text, "--length", 32, "--out", tmp_path / "b", *QUICK)
     assert done.returncode == 0, done.stderr
     assert "says nothing about other text" in done.stderr and "shorter than the context" in done.stderr
+    duration, measuring = done.stderr.index("about "), done.stderr.index("measure before")
+    assert duration < measuring, "how long it takes is said before anything long"
+    assert "2,560 tokens to learn from (--tokens), and 2 measurements of up to 2,000 tokens" in done.stderr
     assert sorted(p.stat().st_mtime_ns for p in model.iterdir()) == before, "the model's folder was not written to"
 
 
@@ -213,6 +252,15 @@ def test_all_weights_learn_a_text(folder, tmp_path):
     assert run("export", tmp_path / "run", "--out", tmp_path / "hf").returncode == 0
     ids, ours = logits(tmp_path / "run", tmp_path / "ours")
     assert (theirs(tmp_path / "hf", ids) - ours).abs().max() <= 1e-5 * ours.abs().max()
+
+
+def test_stages_have_rows_for_their_own_lengths(folder, tmp_path):
+    """Whatever longer context the model has."""
+    done = run("finetune", folder / "llama", "--text", folder / "text.txt", "--stages", "8:256,16:256", "--steps", 0, "--batch", 4,
+               "--threads", 1, "--log-every", 1, "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [line["tokens"] for line in lines if "loss" in line] == [64 * step for step in range(1, 9)]
 
 
 def test_adapters_learn_and_merge(folder, tmp_path):

@@ -201,16 +201,34 @@ def test_empty(batch, rows, keys, causal):
     assert (q.grad == 0).all() and (k.grad == 0).all()
 
 
-@pytest.mark.parametrize("kv_heads", [8, 2])
-def test_no_matrix_of_all_pairs(kv_heads):
-    rows = 8192
-    make = lambda heads: torch.randn(1, heads, rows, D, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+def peak_bytes(rows, kv_heads, dtype, **options):
+    """Of attention and its gradients, beside what is given."""
+    make = lambda heads: torch.randn(1, heads, rows, D, device="cuda", dtype=dtype, requires_grad=True)
     q, k, v = make(8), make(kv_heads), make(kv_heads)
     a_q = torch.rand(1, 8, rows, device="cuda", requires_grad=True)
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    torch.ops.tempera.attention(q, k, v, causal=True, a_q=a_q)[0].sum().backward()
-    assert torch.cuda.max_memory_allocated() - before < 8 * rows * rows // 2
+    torch.ops.tempera.attention(q, k, v, causal=True, a_q=a_q, **options)[0].sum().backward()
+    return torch.cuda.max_memory_allocated() - before
+
+
+@DTYPES
+@pytest.mark.parametrize("kv_heads", [8, 2])
+def test_no_matrix_of_all_pairs(kv_heads, dtype):
+    rows = 8192
+    assert peak_bytes(rows, kv_heads, dtype) < 8 * rows * rows // 2
+
+
+@DTYPES
+@pytest.mark.parametrize("mask", ["causal", "documents", "window"])
+@pytest.mark.parametrize("kv_heads", [8, 2])
+def test_memory_grows_with_the_rows(kv_heads, mask, dtype):
+    def peak(rows):
+        options = {"documents": dict(documents=torch.tensor([[rows // 3, rows - rows // 3]]).cuda()), "window": dict(window=1000)}
+        return peak_bytes(rows, kv_heads, dtype, **options.get(mask, {}))
+
+    assert peak(32768) < 2.2 * peak(16384)
+    assert peak(32768) < 2 * 32768 * 32768
 
 
 def test_compiles():

@@ -81,6 +81,16 @@ def test_calibration(files):
     assert loss(calibrated, files, *GPU) == pytest.approx(loss(calibrated, files, "--device", "cpu"), rel=1e-4)
 
 
+def test_a_long_window_in_fp32_fits(files):
+    """9 heads of 32,768 x 32,768 logits would be 36 GiB: beside a model of this size, nothing else is."""
+    long, text = files / "long", files / "long.txt"
+    text.write_text((files / "text.txt").read_text() * 24)
+    shape = ("--layers", 1, "--width", 72, "--heads", 9, "--kv-heads", 3, "--context", 64, "--batch", 16, "--eval-rows", 16)
+    result("train", "--text", text, "--steps", 5, "--out", long, *shape, *GPU)
+    options = ("--context", 32768, "--length", 32768, "--tokens", 65536, "--eval-tokens", 32768, "--passkey-cases", 0, "--dtype", "fp32")
+    result("calibrate", long, "--text", text, *options, "--out", files / "long-calibrated", *GPU)
+
+
 def test_an_encoder_and_its_classes(files):
     masked, classes = files / "masked", files / "classes"
     result("train", "--kind", "encoder", "--text", files / "text.txt", "--steps", 40, "--temperature", "focal-learned", "--dtype",

@@ -132,6 +132,32 @@ def test_logits_gradients_padding_and_cache_equal_those_of_transformers(name, tm
         expect_close(found[key], gradient, key)
 
 
+# What a model cannot be made without; 32 heads, which every family's own number of key-value heads divides.
+SIZES = dict(vocab_size=96, hidden_size=256, num_hidden_layers=3, num_attention_heads=32, intermediate_size=96,
+             max_position_embeddings=64)
+LEAST = {"gpt2": dict(vocab_size=96, n_embd=64, n_layer=3, n_head=4, n_positions=64), "gpt_neox": SIZES, "llama": SIZES,
+         "mistral": SIZES, "qwen2": SIZES, "qwen3": SIZES, "granite": SIZES, "gemma2": SIZES, "olmo2": SIZES, "bert": SIZES,
+         "t5": dict(vocab_size=96, d_model=64, num_layers=3, num_heads=4, d_ff=96)}
+# For their owners alone, or for training; and how a file says what another says in other words.
+UNCOMPARED = {"_name_or_path", "architectures", "bos_token_id", "classifier_dropout", "dtype", "eos_token_id", "initializer_factor",
+              "initializer_range", "n_inner", "n_positions", "pad_token_id", "pretraining_tp", "transformers_version", "use_cache"}
+
+
+@pytest.mark.parametrize("family", LEAST)
+def test_absent_fields_mean_what_they_mean_in_transformers(family, tmp_path):
+    """A file with the sizes alone is written again with everything in it, and transformers reads both as the same model."""
+    config = transformers.AutoConfig.for_model(family, **LEAST[family])
+    auto = {"bert": transformers.AutoModel, "t5": transformers.AutoModelForSeq2SeqLM}.get(family, transformers.AutoModelForCausalLM)
+    auto.from_config(config).save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "config.json").write_text(json.dumps(dict(LEAST[family], model_type=family)))
+    done = export(tmp_path / "model", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+
+    written, read = (transformers.AutoConfig.from_pretrained(tmp_path / name).to_dict() for name in ("out", "model"))
+    assert {key: (value, written.get(key)) for key, value in read.items()
+            if key not in UNCOMPARED and written.get(key) != value} == {}
+
+
 @pytest.mark.parametrize("name", ["gpt2", "neox", "llama", "gemma2"] if LONG else ["gpt2", "llama"])
 def test_shards_and_missing_prefixes(name, tmp_path):
     model = make(name, tmp_path / "whole")
@@ -241,10 +267,10 @@ def test_one_temperature_for_all_is_a_scale_of_granite(whole, tmp_path):
     expect_close(theirs(tmp_path / "out"), ours, "transformers")
 
 
-# What the format has no words for: layers with a window outside Gemma-2, RoPE by length, scales.
-GGUF_CASES = [name for name in CASES if name not in
-              ("mistral-window", "qwen2-window", "llama-dynamic", "llama-yarn-scaled", "gemma2",
-               "gpt2-inner-untied", "neox-sequential")]
+# What the format has no words for: layers with a window outside Gemma-2, RoPE by length, scales, activations.
+NO_GGUF = ["mistral-window", "qwen2-window", "llama-dynamic", "llama-yarn-scaled", "gemma2", "gpt2-inner-untied",
+           "neox-sequential"]
+GGUF_CASES = [name for name in CASES if name not in NO_GGUF]
 
 
 QUICK_GGUF = ["gpt2", "neox", "llama-untied-biases", "qwen3"]
@@ -257,6 +283,21 @@ def test_gguf_there_and_back(name, whole, tmp_path):
     done = export(model, "--as", "gguf", "--out", file)
     assert done.returncode == 0, done.stderr
     expect_close(run(file, tmp_path / "x", tokens=tokens())["logits"], logits, "logits")
+
+
+@pytest.mark.parametrize("name", NO_GGUF)
+def test_gguf_refuses_what_its_readers_would_run_otherwise(name, whole, tmp_path):
+    done = export(whole(name)[0], "--as", "gguf", "--out", tmp_path / "out.gguf")
+    assert done.returncode == 1 and "GGUF has no words for" in done.stderr
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def test_transformers_assumes_the_activation_that_a_gguf_of_gpt2_does_not_name(whole, tmp_path):
+    pytest.importorskip("gguf", reason="the package gguf is not installed")
+    model, _ = whole("gpt2")
+    assert export(model, "--as", "gguf", "--out", tmp_path / "out.gguf").returncode == 0
+    read = transformers.AutoConfig.from_pretrained(tmp_path, gguf_file="out.gguf")
+    assert read.activation_function == json.loads((model / "config.json").read_text())["activation_function"] == "gelu_new"
 
 
 def test_gguf_keeps_a_file_that_is_there(whole, tmp_path):

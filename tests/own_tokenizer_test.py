@@ -96,3 +96,23 @@ def test_what_does_not_fit_is_refused(folder, tmp_path):
     (model / "tokenizer.json").unlink()
     done = run("generate", model, "--prompt", "the")
     assert done.returncode == 1 and "the folder has no tokenizer" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["mine.json", "model.gguf"])
+def test_a_tokenizer_under_another_name_goes_with_the_run(folder, tmp_path, name):
+    given = tmp_path / "given" / name
+    given.parent.mkdir()
+    if name == "model.gguf":
+        result("train", "--text", folder / "shards", "--out", tmp_path / "plain", "--steps", 1, *SMALL)
+        done = run("export", tmp_path / "plain", "--as", "gguf", "--out", given)
+        assert done.returncode == 0, done.stderr
+    else:
+        shutil.copy(folder / "shards" / "tokenizer.json", given)
+        result("data", folder / "text.txt", "--out", tmp_path / "other", "--train-tokenizer", 300)
+        shutil.copy(tmp_path / "other" / "tokenizer.json", given.parent / "tokenizer.json")
+    result("train", "--text", folder / "text.txt", "--tokenizer", given, "--out", tmp_path / "run", "--steps", 2, *SMALL)
+    model = tmp_path / "run" / "last"
+    ids = result("tokenize", model, "the quick brown")["ids"]
+    assert ids == result("tokenize", given, "the quick brown")["ids"]
+    assert result("generate", tmp_path / "run", "--prompt", "the quick", "--max-tokens", 2)["answers"]
+    assert result("eval", tmp_path / "run")["tokens"] > 0

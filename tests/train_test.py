@@ -55,6 +55,17 @@ def test_text_in_one_command(tmp_path, text):
     assert json.loads(again.stdout)["validation"] == summary["validation"]
 
 
+def test_a_run_says_how_long_it_will_take(tmp_path, text):
+    words = ("train", "--text", text, "--out", tmp_path / "run", *SMALL, "--steps", 2000, "--width", 192, "--context", 128, "--batch", 4)
+    process = subprocess.Popen([PROGRAM, *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        said = next((line for line in process.stderr if line.startswith("about ")), "")
+    finally:
+        process.kill()
+        process.wait()
+    assert re.fullmatch(r"about [\d.]+ (s|min): 2,000 steps of 512 tokens at [\d.]+k? tokens/s\n", said), said
+
+
 def test_the_standard_library_is_found_before_torch():
     """Some builds of libtorch export std::filesystem of another compiler, which crashes where a checkpoint is removed."""
     listed = subprocess.run(["readelf", "-d", PROGRAM], capture_output=True, text=True, check=True).stdout

@@ -31,8 +31,6 @@ ALLOWED = {
     "adapt": JOB | {"data", "eval", "train"},
     "study": JOB | {"data", "eval", "generate", "train"},
     "bench": JOB | {"data", "train", "generate"},
-    "lens": JOB | {"generate"},
-    "serve": JOB | {"generate", "lens"},
 }
 ALLOWED["cli"] = set(ALLOWED)
 

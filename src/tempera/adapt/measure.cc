@@ -10,24 +10,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The first tokens of the documents, `wanted` of them in all.
-std::vector<eval::Document> some_of(const std::vector<eval::Document>& documents, int64_t wanted) {
-  std::vector<eval::Document> some;
-  for (const auto& document : documents) {
-    const auto size = std::min(static_cast<int64_t>(document.size()), wanted);
-    if (size < 2) break;
-    some.emplace_back(document.begin(), document.begin() + size);
-    wanted -= size;
-  }
-  return some;
-}
-
 eval::TextScores perplexity(nn::Model& model, const HeldOutText& text, int64_t length,
                             int64_t tokens, const std::function<void(int64_t)>& report) {
   if (text.own)
     return eval::score_held_out_text(model, *text.own(length),
                                      std::max<int64_t>(1, tokens / length));
-  return eval::score_documents(model, some_of(text.documents, tokens), {length, length}, report);
+  return eval::score_documents(model, text.documents, {length, length}, report);
 }
 
 Json heads(const torch::Tensor& scale) {
@@ -39,24 +27,27 @@ Json heads(const torch::Tensor& scale) {
 }  // namespace
 
 Json measure(nn::Model& model, const text::Tokenizer& tokenizer, const HeldOutText& text,
-             const MeasureOptions& options, const std::function<void(double)>& report) {
-  const bool with_passkey = options.passkey.cases > 0;
-  const double parts = static_cast<double>(options.lengths.size()) + (with_passkey ? 1 : 0);
-  double done = 0;
-  const auto part_done = [&](double share) { report((done + std::min(share, 1.0)) / parts); };
+             const MeasureOptions& options, const std::function<void(int64_t)>& report) {
+  int64_t done = 0;
   Json result{{"perplexity", Json::object()}, {"passkey", nullptr}};
   for (const int64_t length : options.lengths) {
-    const auto scores = perplexity(model, text, length, options.tokens, [&](int64_t tokens) {
-      part_done(static_cast<double>(tokens) / static_cast<double>(options.tokens));
-    });
+    const auto scores = perplexity(model, text, length, options.tokens,
+                                   [&](int64_t tokens) { report(done + tokens); });
     result["perplexity"][std::to_string(length)] = eval::to_json(scores);
-    done += 1;
-    part_done(0);
+    done += scores.tokens;
+    report(done);
   }
-  if (with_passkey) {
-    const auto all = static_cast<double>(options.passkey.all_cases());
+  if (options.passkey.cases > 0) {
+    // Those of a length come one after the other.
+    const auto of_length =
+        options.passkey.cases * static_cast<int64_t>(options.passkey.depths.size());
     const auto grid = eval::score_passkey(model, tokenizer, options.passkey, [&](int64_t cases) {
-      part_done(static_cast<double>(cases) / all);
+      int64_t tokens = 0;
+      for (const int64_t length : options.passkey.lengths) {
+        tokens += std::min(cases, of_length) * length;
+        cases -= std::min(cases, of_length);
+      }
+      report(done + tokens);
     });
     result["passkey"] = eval::to_json(grid);
   }

@@ -18,20 +18,21 @@ namespace tempera::adapt {
 // The same tokens for every model that is compared.
 struct MeasureOptions {
   std::vector<int64_t> lengths = {};  // of the windows of text
-  int64_t tokens = 0;                 // at most, at each length
+  int64_t tokens = 0;                 // of the calibration's own text, at most, at each length
   eval::PasskeyOptions passkey = {};  // no cases: left out
 };
 
-// Text that no model was calibrated on: documents, or the held-out part of the calibration's own.
+// Text that no model was calibrated on: documents, all of which are measured, or the held-out part
+// of the calibration's own.
 struct HeldOutText {
   std::vector<eval::Document> documents = {};
   std::function<std::shared_ptr<const data::Dataset>(int64_t length)> own = {};
 };
 
-// {"perplexity": {LENGTH: scores}, "passkey": grid or null}. report(share done) may throw.
+// {"perplexity": {LENGTH: scores}, "passkey": grid or null}. report(tokens read) may throw.
 nlohmann::ordered_json measure(nn::Model& model, const text::Tokenizer& tokenizer,
                                const HeldOutText& text, const MeasureOptions& options,
-                               const std::function<void(double share)>& report);
+                               const std::function<void(int64_t tokens)>& report);
 
 // The mean row scales of every layer and head over some rows of text:
 // [{"layer", "q": [..] or null, "k", "v"}, ...].

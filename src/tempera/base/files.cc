@@ -5,18 +5,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdio>
 #include <limits>
 #include <random>
 #include <system_error>
 #include <utility>
 
 #include "tempera/base/error.h"
+#include "tempera/base/mappings.h"
 
 namespace tempera {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kPartMiddle = ".tempera-", kPartEnd = ".part";
+constexpr size_t kDigits = 16;
 
 [[noreturn]] void fail(std::string_view what, const fs::path& path, int error) {
   throw Error(
@@ -94,11 +101,7 @@ void write_file(const fs::path& path, std::span<const std::string_view> parts) {
 
 void stream_file(const fs::path& path,
                  FunctionRef<void(FunctionRef<void(std::string_view)> write)> produce) {
-  // Random and not the process id, for processes of two machines or containers may share the
-  // folder.
-  std::random_device random;
-  const fs::path beside =
-      folder_of(path) / concat(".", path.filename().string(), ".", random(), random(), ".part");
+  const fs::path beside = part_name(path);
   Descriptor file(beside, O_WRONLY | O_CREAT | O_EXCL, "write");
   try {
     produce([&](std::string_view part) { write_all(file, part, path); });
@@ -110,6 +113,40 @@ void stream_file(const fs::path& path,
     throw;
   }
   sync_folder(folder_of(path));
+}
+
+fs::path part_name(const fs::path& path) {
+  // Random and not the process id, for processes of two machines or containers may share the
+  // folder.
+  std::random_device random;
+  std::array<char, kDigits + 1> digits;
+  std::snprintf(digits.data(), digits.size(), "%08x%08x", random(), random());
+  // Names may have 255 bytes.
+  const std::string name = path.filename().string().substr(0, 200);
+  return folder_of(path) / concat(".", name, kPartMiddle, digits.data(), kPartEnd);
+}
+
+std::optional<std::string> owner_of_part(const fs::path& path) {
+  const std::string name = path.filename().string();
+  const size_t tail = kPartMiddle.size() + kDigits + kPartEnd.size();
+  if (!name.starts_with('.') || name.size() <= 1 + tail) return std::nullopt;
+  const size_t end = name.size() - tail;
+  const std::string_view rest = std::string_view(name).substr(end);
+  const std::string_view digits = rest.substr(kPartMiddle.size(), kDigits);
+  if (!rest.starts_with(kPartMiddle) || !rest.ends_with(kPartEnd) ||
+      digits.find_first_not_of("0123456789abcdef") != std::string_view::npos)
+    return std::nullopt;
+  return name.substr(1, end - 1);
+}
+
+void remove_parts(const fs::path& folder, const std::vector<std::string>& names) {
+  std::error_code ignored;
+  std::vector<fs::path> parts;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (const auto owner = owner_of_part(entry.path());
+        owner && std::ranges::count(names, *owner) > 0)
+      parts.push_back(entry.path());
+  for (const auto& part : parts) fs::remove_all(part, ignored);
 }
 
 std::string read_file(const fs::path& path, uint64_t limit) {
@@ -142,10 +179,13 @@ MappedFile::MappedFile(const fs::path& path) {
   if (data == MAP_FAILED) fail("map", path, errno);
   data_ = static_cast<const std::byte*>(data);
   size_ = file.size;
+  note_mapping(bytes(), path.string());
 }
 
 MappedFile::~MappedFile() {
-  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (!data_) return;
+  forget_mapping(bytes());
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

@@ -3,9 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tempera/base/parallel.h"
 
@@ -22,6 +24,13 @@ void write_file(const std::filesystem::path& path, std::span<const std::string_v
 // When it throws, the file keeps its old bytes.
 void stream_file(const std::filesystem::path& path,
                  FunctionRef<void(FunctionRef<void(std::string_view)> write)> produce);
+
+// A name beside the path for what is not complete yet: ".NAME.tempera-", 16 random digits, ".part".
+std::filesystem::path part_name(const std::filesystem::path& path);
+// The NAME of such a name; unset for others, which may be a person's.
+std::optional<std::string> owner_of_part(const std::filesystem::path& path);
+// Removes what processes that were killed left of these names in a folder.
+void remove_parts(const std::filesystem::path& folder, const std::vector<std::string>& names);
 
 // The whole file; refuses one of more than `limit` bytes, and anything that is not a plain file.
 std::string read_file(const std::filesystem::path& path, uint64_t limit);

@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 
 #include "tempera/base/error.h"
+#include "tempera/base/mappings.h"
 #include "tempera/base/testing.h"
 
 namespace tempera {
@@ -153,6 +155,20 @@ TEST(MappedFile, RefusesFoldersAndMissingFiles) {
   const TempFolder folder;
   EXPECT_THROW(MappedFile{folder.path()}, Error);
   EXPECT_THROW(MappedFile{folder.path() / "none"}, Error);
+}
+
+// In a process of its own, which the signal ends.
+TEST(MappedFile, AFileThatIsCutShortIsNamed) {
+  const TempFolder folder;
+  const fs::path path = folder.path() / "shard";
+  write_file(path, std::string(100'000, 'q'));
+  const auto read_lost = [&] {
+    explain_lost_mappings();
+    const MappedFile file(path);
+    fs::resize_file(path, 0);
+    std::_Exit(file.bytes()[50'000] == std::byte{'q'} ? 0 : 3);
+  };
+  EXPECT_EXIT(read_lost(), testing::ExitedWithCode(1), path.string() + " was cut short while");
 }
 
 TEST(Sync, AcceptsWhatIsThere) {

@@ -37,4 +37,8 @@ InterruptGuard::~InterruptGuard() {
 
 int InterruptGuard::signal() { return g_signal; }
 
+void stop_if_interrupted(const std::string& message) {
+  if (const int signal = InterruptGuard::signal()) throw Interrupted(signal, message);
+}
+
 }  // namespace tempera

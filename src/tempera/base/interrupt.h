@@ -28,4 +28,7 @@ class InterruptGuard {
   static int signal();
 };
 
+// Throws Interrupted with the message if a signal has arrived.
+void stop_if_interrupted(const std::string& message);
+
 }  // namespace tempera

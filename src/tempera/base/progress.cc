@@ -41,6 +41,26 @@ std::string duration_text(double seconds) {
   return buffer;
 }
 
+std::string about_text(double seconds) {
+  if (!(seconds < 1e8)) return "years";
+  constexpr double kMinute = 60, kHour = 3600, kDay = 24 * kHour;
+  const auto rounded = [](double value) {
+    return formatted(value < 9.95 ? "%.1f" : "%.0f", value);
+  };
+  if (seconds < 99.5) return "about " + formatted("%.0f", std::max(1.0, seconds)) + " s";
+  if (seconds < 99.5 * kMinute) return "about " + formatted("%.0f", seconds / kMinute) + " min";
+  if (seconds < 2 * kDay) return "about " + rounded(seconds / kHour) + " h";
+  return "about " + rounded(seconds / kDay) + " days";
+}
+
+std::string count_text(int64_t count) {
+  std::string text = std::to_string(count);
+  const std::ptrdiff_t digits = count < 0 ? 1 : 0;
+  for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > digits; at -= 3)
+    text.insert(static_cast<size_t>(at), ",");
+  return text;
+}
+
 std::string quantity_text(double value) {
   static constexpr const char* kSuffixes[] = {"", "k", "M", "G", "T", "P"};
   size_t step = 0;
@@ -65,6 +85,7 @@ ProgressOutput standard_progress() {
 Progress::Progress(std::string_view title, int64_t total, std::string_view unit,
                    ProgressOutput output)
     : title_(title), total_(total), unit_(unit), output_(std::move(output)) {
+  counted_ = counted(0);
   start_ = output_.now();
   shown_ = start_;
 }
@@ -73,21 +94,48 @@ Progress::~Progress() {
   if (!finished_ && width_ > 0) *output_.stream << "\n" << std::flush;
 }
 
+double Progress::share_of(int64_t done) const {
+  return total_ > 0 ? static_cast<double>(done) / static_cast<double>(total_) : 0;
+}
+
+std::string Progress::counted(int64_t done) const {
+  return std::to_string(done) + (total_ > 0 ? "/" + std::to_string(total_) : "");
+}
+
 void Progress::start_at(int64_t done) {
   first_ = done;
-  done_ = done;
+  start_at_share(share_of(done), counted(done));
+}
+
+void Progress::start_at_share(double share, std::string_view counted) {
+  first_share_ = share;
+  share_ = share;
+  counted_ = counted;
 }
 
 void Progress::update(int64_t done, std::string_view extra) { update(done, done - first_, extra); }
 
 void Progress::update(int64_t done, int64_t amount, std::string_view extra) {
-  done_ = done;
+  update_share(share_of(done), counted(done), amount, extra);
+}
+
+void Progress::update_share(double share, std::string_view counted, int64_t amount,
+                            std::string_view extra) {
+  share_ = share;
+  counted_ = counted;
   amount_ = amount;
   extra_ = extra;
   stale_ = true;
   if (!output_.stream) return;
   const Time now = output_.now();
   if (now - shown_ >= (output_.terminal ? kTerminalPause : kLinePause)) show(now);
+}
+
+void Progress::note(std::string_view text) {
+  if (!output_.stream) return;
+  if (output_.terminal && width_ > 0) *output_.stream << "\r" << std::string(width_, ' ') << "\r";
+  *output_.stream << text << "\n" << std::flush;
+  width_ = 0;
 }
 
 void Progress::finish() {
@@ -116,20 +164,14 @@ void Progress::show(Time now) {
 std::string Progress::line(Time now) const {
   const double seconds = Seconds(now - start_).count();
   std::string text = title_;
-  if (total_ > 0)
-    text +=
-        formatted("  %5.1f %%", 100.0 * static_cast<double>(done_) / static_cast<double>(total_));
-  text += "  " + std::to_string(done_) + (total_ > 0 ? "/" + std::to_string(total_) : "");
+  if (total_ > 0) text += formatted("  %5.1f %%", 100 * share_);
+  if (!counted_.empty()) text += "  " + counted_;
   if (seconds > 0 && amount_ > 0)
     text += "  " + quantity_text(static_cast<double>(amount_) / seconds) + " " + unit_ + "/s";
-  const int64_t fresh = done_ - first_;
-  if (total_ > 0 && fresh > 0 && done_ < total_)
-    text +=
-        "  " +
-        duration_text(seconds * static_cast<double>(total_ - done_) / static_cast<double>(fresh)) +
-        " left";
-  else if (total_ > 0 && done_ >= total_)
+  if (total_ > 0 && share_ >= 1)
     text += "  " + duration_text(seconds);
+  else if (total_ > 0 && share_ > first_share_)
+    text += "  " + duration_text(seconds * (1 - share_) / (share_ - first_share_)) + " left";
   if (!extra_.empty()) text += "  " + extra_;
   return text;
 }

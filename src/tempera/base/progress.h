@@ -35,11 +35,19 @@ class Progress {
   // `amount` is what the rate counts, such as tokens; without it, `done` is counted.
   void update(int64_t done, std::string_view extra = {});
   void update(int64_t done, int64_t amount, std::string_view extra);
+  // For a job of unequal or unfinished units, whose share done says more than a number of them.
+  // `counted` stands in the line: "5/12 models".
+  void start_at_share(double share, std::string_view counted);
+  void update_share(double share, std::string_view counted, int64_t amount, std::string_view extra);
+  // A line of its own above the progress.
+  void note(std::string_view text);
   // Shows the last state and ends the line. The destructor only ends the line.
   void finish();
 
  private:
   using Time = std::chrono::steady_clock::time_point;
+  double share_of(int64_t done) const;
+  std::string counted(int64_t done) const;
   void show(Time now);
   std::string line(Time now) const;
 
@@ -50,7 +58,9 @@ class Progress {
   Time start_;
   Time shown_;
   int64_t first_ = 0;
-  int64_t done_ = 0;
+  double first_share_ = 0;
+  double share_ = 0;
+  std::string counted_;
   int64_t amount_ = 0;
   std::string extra_;
   size_t width_ = 0;  // of the line on the terminal
@@ -60,6 +70,10 @@ class Progress {
 
 // "0:42", "12:05", "3:01:00"
 std::string duration_text(double seconds);
+// "about 45 s", "about 10 min", "about 3.5 h": a time that is not known well
+std::string about_text(double seconds);
+// "12,345"
+std::string count_text(int64_t count);
 // "950", "3.1k", "2.50M": three digits, for rates
 std::string quantity_text(double value);
 

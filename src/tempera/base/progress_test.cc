@@ -58,6 +58,33 @@ TEST_F(ProgressTest, CutsALineThatDoesNotFit) {
   EXPECT_TRUE(text.ends_with("x\n"));
 }
 
+TEST_F(ProgressTest, ANoteStandsAboveTheLine) {
+  Progress progress("train", 10, "steps", output(/*terminal=*/true));
+  wait(1);
+  progress.update(5);
+  const size_t width = stream_.str().size() - 1;
+  stream_.str("");
+  progress.note("about 2 s");
+  EXPECT_EQ(stream_.str(), "\r" + std::string(width, ' ') + "\rabout 2 s\n");
+}
+
+TEST(ProgressText, TimesThatAreNotKnownWell) {
+  EXPECT_EQ(about_text(0.2), "about 1 s");
+  EXPECT_EQ(about_text(45), "about 45 s");
+  EXPECT_EQ(about_text(570), "about 10 min");
+  EXPECT_EQ(about_text(14 * 3600), "about 14 h");
+  EXPECT_EQ(about_text(9000), "about 2.5 h");
+  EXPECT_EQ(about_text(3 * 86400), "about 3.0 days");
+}
+
+TEST(ProgressText, CountsAreGrouped) {
+  EXPECT_EQ(count_text(7), "7");
+  EXPECT_EQ(count_text(999), "999");
+  EXPECT_EQ(count_text(1000), "1,000");
+  EXPECT_EQ(count_text(-123456), "-123,456");
+  EXPECT_EQ(count_text(1234567), "1,234,567");
+}
+
 TEST_F(ProgressTest, TheLastStateIsShown) {
   Progress progress("train", 3, "steps", output(/*terminal=*/false));
   wait(1);
@@ -73,6 +100,18 @@ TEST_F(ProgressTest, AResumedJobHasItsOwnRate) {
   wait(10);
   progress.update(90, 5'000, "");
   EXPECT_EQ(stream_.str(), "train   90.0 %  90/100  500 tokens/s  0:10 left\n");
+}
+
+TEST_F(ProgressTest, AShareSaysMoreThanTheCount) {
+  Progress progress("compare", 12, "steps", output(/*terminal=*/false));
+  progress.start_at_share(0.25, "3/12 models");
+  wait(10);
+  progress.update_share(0.5, "5/12 models", 300, "ssa seed 1");
+  wait(10);
+  progress.update_share(1, "12/12 models", 900, "");
+  EXPECT_EQ(stream_.str(),
+            "compare   50.0 %  5/12 models  30.0 steps/s  0:20 left  ssa seed 1\n"
+            "compare  100.0 %  12/12 models  45.0 steps/s  0:20\n");
 }
 
 TEST_F(ProgressTest, WorksWithoutATotalOrTime) {

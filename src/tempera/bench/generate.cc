@@ -12,6 +12,7 @@
 #include "tempera/bench/machine.h"
 #include "tempera/bench/memory.h"
 #include "tempera/bench/peer.h"
+#include "tempera/bench/peer_program.h"
 #include "tempera/bench/table.h"
 #include "tempera/bench/timing.h"
 #include "tempera/models/load.h"
@@ -119,15 +120,15 @@ class GenerateBenchmark final : public Benchmark {
     options.option("tokens", tokens_, config::range(1, 1 << 24), "tokens to generate behind it");
     options.option("peers", peers_, config::choices({"transformers", "llama.cpp"}),
                    "programs to take turns with; llama.cpp reads .gguf files only");
-    options.option("python", python_, "the Python that has the peers' packages");
-    options.option("script", script_, "the peers' program");
+    program_.declare(options);
     run_.declare(options);
   }
   Report run() const override;
 
  private:
-  void check_peers() const;
-  std::vector<std::unique_ptr<Contender>> contenders(Progress& progress) const;
+  PeerProgram find_program() const;
+  std::vector<std::unique_ptr<Contender>> contenders(const PeerProgram& program,
+                                                     Progress& progress) const;
   std::vector<Speeds> measure(std::vector<std::unique_ptr<Contender>>& all, ReadSweep& sweep,
                               double& read_gbps, Progress& progress) const;
   Report report(const std::vector<Speeds>& rows, double read_gbps) const;
@@ -135,20 +136,19 @@ class GenerateBenchmark final : public Benchmark {
   std::string model_;
   int64_t prompt_ = 512, tokens_ = 32;
   std::vector<std::string> peers_;
-  std::string python_ = ".venv/bin/python", script_ = "bench/peers/transformers_generate.py";
+  PeerProgram program_;
   RunSettings run_{.dtypes = {"fp32", "bf16"}, .seconds = 30};
 };
 
-void GenerateBenchmark::check_peers() const {
-  if (peers_.empty()) return;
-  for (const auto& path : {python_, script_})
-    if (!std::filesystem::exists(path))
-      throw UsageError(
-          concat("'", path,
-                 "' is not there; run in the folder of the sources after `make setup`, "
-                 "or give --python and --script"));
-  if (std::ranges::count(peers_, "llama.cpp") > 0 && !model_.ends_with(".gguf"))
-    throw UsageError(concat("--peers llama.cpp: '", model_, "' is no .gguf file"));
+PeerProgram GenerateBenchmark::find_program() const {
+  if (peers_.empty()) return {};
+  std::vector<std::string> modules;
+  for (const auto& peer : peers_) {
+    if (peer == "llama.cpp" && !model_.ends_with(".gguf"))
+      throw UsageError(concat("--peers llama.cpp: '", model_, "' is no .gguf file"));
+    modules.emplace_back(peer == "llama.cpp" ? "llama_cpp" : "transformers");
+  }
+  return find_peer(program_, "transformers_generate.py", modules);
 }
 
 // Random, as long as it is valid: the time does not depend on what the text says.
@@ -158,7 +158,8 @@ Tokens random_prompt(int64_t vocabulary, int64_t length) {
   return {first, first + length};
 }
 
-std::vector<std::unique_ptr<Contender>> GenerateBenchmark::contenders(Progress& progress) const {
+std::vector<std::unique_ptr<Contender>> GenerateBenchmark::contenders(const PeerProgram& program,
+                                                                      Progress& progress) const {
   std::vector<std::unique_ptr<Contender>> all;
   const int64_t empty = resident_bytes();
   for (const auto& dtype : run_.dtypes) {
@@ -175,8 +176,8 @@ std::vector<std::unique_ptr<Contender>> GenerateBenchmark::contenders(Progress& 
     progress.update(0, "starting " + name);
     all.push_back(std::make_unique<Other>(
         name, dtype == "fp32",
-        std::vector<std::string>{python_, script_, model_, "--program", peer, "--dtype",
-                                 dtype.empty() ? "fp32" : dtype, "--threads",
+        std::vector<std::string>{program.python, program.script, model_, "--program", peer,
+                                 "--dtype", dtype.empty() ? "fp32" : dtype, "--threads",
                                  std::to_string(at::get_num_threads()), "--room",
                                  std::to_string(prompt_ + tokens_ + 1)}));
   };
@@ -275,11 +276,11 @@ Report GenerateBenchmark::report(const std::vector<Speeds>& rows, double read_gb
 }
 
 Report GenerateBenchmark::run() const {
-  check_peers();
+  const auto program = find_program();
   if (run_.dtypes.empty()) throw UsageError("--dtype: there is nothing to measure");
   run_.apply();
   Progress progress("bench", 0, "rounds");
-  auto all = contenders(progress);
+  auto all = contenders(program, progress);
   ReadSweep sweep;
   sweep.run();
   double read_gbps = 0;

@@ -11,6 +11,7 @@
 #include "tempera/bench/gpu.h"
 #include "tempera/bench/machine.h"
 #include "tempera/bench/peer.h"
+#include "tempera/bench/peer_program.h"
 #include "tempera/bench/profile.h"
 #include "tempera/bench/table.h"
 #include "tempera/bench/timing.h"
@@ -122,8 +123,9 @@ class TrainBenchmark final : public Benchmark {
   Report run() const override;
 
  private:
-  std::vector<std::string> command(const std::string& mode, const std::string& file) const;
-  void check_peers() const;
+  std::vector<std::string> command(const PeerProgram& program, const std::string& mode,
+                                   const std::string& file) const;
+  PeerProgram find_program() const;
   Report profile(Training& training) const;
   Report profile_gpu(Training& training) const;
   nn::ModelConfig model_config() const;
@@ -137,7 +139,7 @@ class TrainBenchmark final : public Benchmark {
   nn::ModelConfig model_;
   int64_t length_ = 512, batch_ = 8;
   std::vector<std::string> peers_;
-  std::string python_ = ".venv/bin/python", script_ = "bench/peers/torch_train.py";
+  PeerProgram program_;
   bool fused_adamw_ = false, profile_ = false;
   config::Device device_ = config::Device::kCpu;
   config::Dtype dtype_ = config::Dtype::kFloat32;
@@ -163,8 +165,7 @@ void TrainBenchmark::declare(config::Options& options) {
   options.option("eager", eager_, "on a GPU: our step without a graph");
   options.option("gpt2", gpt2_,
                  "LayerNorm, GELU, learned positions and biases, as GPT-2; no peers");
-  options.option("python", python_, "the Python that has torch, for --peers");
-  options.option("script", script_, "the peer's program");
+  program_.declare(options);
   options.option("fused-adamw", fused_adamw_, "peers use torch's fused AdamW, not its default one");
   options.option("profile", profile_, "where the time of our step goes; no peers");
   options.option("seconds", seconds_, config::range(0, 3600),
@@ -173,9 +174,11 @@ void TrainBenchmark::declare(config::Options& options) {
   config::seed_option(options, seed_);
 }
 
-std::vector<std::string> TrainBenchmark::command(const std::string& mode,
+std::vector<std::string> TrainBenchmark::command(const PeerProgram& program,
+                                                 const std::string& mode,
                                                  const std::string& file) const {
-  std::vector<std::string> words = {python_, script_, "--serve", file, "--modes", mode};
+  std::vector<std::string> words = {program.python, program.script, "--serve",
+                                    file,           "--modes",      mode};
   const auto add = [&](const char* name, int64_t value) {
     words.push_back(std::string("--") + name);
     words.push_back(std::to_string(value));
@@ -195,16 +198,11 @@ std::vector<std::string> TrainBenchmark::command(const std::string& mode,
   return words;
 }
 
-void TrainBenchmark::check_peers() const {
-  if (peers_.empty()) return;
+PeerProgram TrainBenchmark::find_program() const {
+  if (peers_.empty()) return {};
   if (gpt2_) throw UsageError("the peers are no GPT-2; leave --peers or --gpt2 out");
   if (profile_) throw UsageError("--profile looks at our own step; leave --peers out");
-  for (const auto& path : {python_, script_})
-    if (!std::filesystem::exists(path))
-      throw UsageError(
-          concat("'", path,
-                 "' is not there; run in the folder of the sources after `make setup`, "
-                 "or give --python and --script"));
+  return find_peer(program_, "torch_train.py", {"torch"});
 }
 
 std::string peer_name(const std::string& mode) { return "torch " + mode; }
@@ -359,7 +357,7 @@ Report TrainBenchmark::report(const std::vector<Spread>& times, int64_t paramete
 }
 
 Report TrainBenchmark::run() const {
-  check_peers();
+  const auto program = find_program();
   if (threads_ > 0) at::set_num_threads(static_cast<int>(threads_));
   torch::manual_seed(static_cast<uint64_t>(seed_));
   Training training(model_config(), batch_, length_, seed_, place());
@@ -374,7 +372,7 @@ Report TrainBenchmark::run() const {
   std::vector<std::unique_ptr<Peer>> peers;
   for (const auto& mode : peers_) {
     progress.update(0, "starting " + peer_name(mode));
-    peers.push_back(std::make_unique<Peer>(peer_name(mode), command(mode, file.string())));
+    peers.push_back(std::make_unique<Peer>(peer_name(mode), command(program, mode, file.string())));
     peers.back()->read();
   }
   const double error = checked(training, peers, loss_tolerance(dtype_));

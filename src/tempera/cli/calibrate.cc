@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "tempera/adapt/estimate.h"
 #include "tempera/adapt/learn.h"
 #include "tempera/adapt/measure.h"
 #include "tempera/adapt/report.h"
@@ -33,6 +34,10 @@ constexpr int64_t kTokensOfPass = 2048, kTokensOfGpuPass = 16384;
 // Bytes for the backward pass above which it is computed again instead of kept.
 constexpr int64_t kMostKept = 2'000'000'000;
 
+// What it makes in the folder beside what every training does.
+const std::vector<std::string> kFiles = {"measures",        "controls",        "calibration.json",
+                                         "calibration.svg", "calibration.png", "report.html"};
+
 struct CalibrateSettings {
   std::string model;
   std::vector<std::string> text, eval_text;
@@ -54,6 +59,7 @@ struct CalibrateSettings {
   config::Dtype dtype = config::Dtype::kFloat32;
   config::Device device = config::Device::kAuto;
   RunOptions place{.out = "calibrated"};
+  bool fresh = false;
 
   void declare(config::Options& options) {
     options.positional("model", model, "a folder or a .gguf file; it is never written to");
@@ -61,9 +67,10 @@ struct CalibrateSettings {
     options.option("eval-text", eval_text, "what to measure on; none: a held-out part of the text");
     options.option("held-out", held_out, config::range(0, 0.9),
                    "share of the text that is kept for measuring; without --eval-text");
-    options.option("learn", learn,
-                   "temperature methods and norm: the gains of the norms, as a list; all else "
-                   "stays as it is");
+    options.option(
+        "learn", learn,
+        "temperature methods, each NAME, A+B or NAME:OPTION=VALUE, and norm: the gains of "
+        "the norms, as a list; all else stays as it is");
     options.option("context", context, config::range(0, 1 << 30),
                    "stretch the model to as many tokens by its rotary base; 0: its own");
     options.option("rope-base", rope_base, config::range(0, 1e12),
@@ -71,6 +78,7 @@ struct CalibrateSettings {
     declare_training(options);
     declare_measuring(options);
     place.declare(options);
+    config::fresh_option(options, fresh);
   }
 
  private:
@@ -111,6 +119,7 @@ struct Job {
   torch::Device device;
   torch::ScalarType type;
   int64_t trained = 0, context = 0, length = 0;
+  int64_t held_out = 0;  // tokens of the text that are measured on; 0: another text is
   std::vector<std::string> warnings = {};
 };
 
@@ -121,7 +130,10 @@ void warn(Job& job, const std::string& line) {
 
 void check(const CalibrateSettings& settings) {
   if (settings.text.empty())
-    throw UsageError("no text to learn from; give one with --text, like the text of use");
+    throw UsageError(
+        concat("no text to learn from; give some that is like the text of use:\n"
+               "  tempera calibrate ",
+               settings.model, " --text FILE"));
   if (settings.rope_base > 0 && settings.context == 0)
     throw UsageError("--rope-base is for --context; give the length that you want too");
   adapt::parse_learn(settings.learn);
@@ -180,9 +192,9 @@ struct Prepared {
 
 Prepared prepare(const Job& job, const adapt::Learn& learn, bool stretched) {
   models::LoadOptions options;
-  if (!learn.methods.empty())
+  if (learn.temperature)
     options.temperature =
-        adapt::suited_temperature(learn.methods, job.original.model->config(),
+        adapt::suited_temperature(*learn.temperature, job.original.model->config(),
                                   [](const std::string& line) { std::cerr << line << "\n"; });
   Prepared prepared{models::load_model(job.settings.model, options).model, {}};
   if (stretched && job.settings.context > 0)
@@ -190,7 +202,7 @@ Prepared prepare(const Job& job, const adapt::Learn& learn, bool stretched) {
   prepared.learned = adapt::freeze_others(*prepared.model, [&](const nn::NamedParameter& p) {
     return p.kind == nn::ParameterKind::kTemperature || (learn.norm && adapt::is_norm_gain(p));
   });
-  adapt::convert_frozen(*prepared.model, job.type);
+  prepared.model->round_frozen(job.type);
   prepared.model->to(job.device);
   return prepared;
 }
@@ -244,19 +256,34 @@ Learned learn_in(const Job& job, const std::string& what, RunFolder& folder,
   train::Trainer trainer(
       training_options(job), prepared.model,
       [&](size_t, int64_t length) { return source.dataset(length, seed); },
-      display.events("calibrate", job.folder), models::stored_tokenizer(job.original),
-      prepared.learned);
+      display.events(job.folder), models::stored_tokenizer(job.original), prepared.learned);
   trainer.attach(folder);
   learned.result = trainer.run();
   display.finish();
   return learned;
 }
 
-std::vector<int64_t> lengths_to_measure(const Job& job) {
-  if (!job.settings.eval_lengths.empty()) return job.settings.eval_lengths;
-  const std::set<int64_t> lengths{std::min<int64_t>(2048, job.length),
-                                  std::min(job.trained, job.length), job.length};
-  return {lengths.begin(), lengths.end()};
+std::set<int64_t> lengths_to_measure(const Job& job) {
+  const auto& given = job.settings.eval_lengths;
+  if (!given.empty()) return {given.begin(), given.end()};
+  return {std::min<int64_t>(2048, job.length), std::min(job.trained, job.length), job.length};
+}
+
+// Of perplexity: no window is longer than the text that is there.
+std::vector<int64_t> windows_to_measure(const Job& job) {
+  std::set<int64_t> windows;
+  for (const int64_t length : lengths_to_measure(job))
+    windows.insert(job.held_out > 0 ? std::min(length, job.held_out) : length);
+  return {windows.begin(), windows.end()};
+}
+
+void set_held_out(Job& job, const train::DataSource& source) {
+  if (!job.settings.eval_text.empty()) return;
+  job.held_out = source.held_out_tokens();
+  if (job.held_out > 0 && *lengths_to_measure(job).rbegin() > job.held_out)
+    warn(job, concat("the held-out part of the text has ", job.held_out,
+                     " tokens: no longer windows are measured; for those, give more text, a larger "
+                     "--held-out or --eval-text"));
 }
 
 adapt::HeldOutText held_out_text(const Job& job, const train::DataSource& source) {
@@ -270,26 +297,40 @@ adapt::HeldOutText held_out_text(const Job& job, const train::DataSource& source
   return text;
 }
 
+adapt::MeasureOptions measure_options(const Job& job) {
+  adapt::MeasureOptions options{
+      .lengths = windows_to_measure(job), .tokens = job.settings.eval_tokens, .passkey = {}};
+  options.passkey.hay = job.settings.passkey_text;
+  options.passkey.lengths.clear();
+  for (const int64_t length : lengths_to_measure(job))
+    if (length >= kShortestHay) options.passkey.lengths.push_back(length);
+  options.passkey.cases = options.passkey.lengths.empty() ? 0 : job.settings.passkey_cases;
+  return options;
+}
+
+fs::path measures_file(const Job& job, const std::string& name) {
+  return job.folder.path() / "measures" / (name + ".json");
+}
+
 // Measured once: an interrupted run finds it again.
 ordered_json measured(const Job& job, const std::string& name, const adapt::HeldOutText& text,
                       const std::function<std::shared_ptr<nn::Model>()>& model) {
-  const fs::path file = job.folder.path() / "measures" / (name + ".json");
-  if (fs::exists(file)) return ordered_json::parse(read_file(file, kLargestMeasures));
-  adapt::MeasureOptions options{
-      .lengths = lengths_to_measure(job), .tokens = job.settings.eval_tokens, .passkey = {}};
-  options.passkey.hay = job.settings.passkey_text;
-  options.passkey.lengths.clear();
-  for (const int64_t length : options.lengths)
-    if (length >= kShortestHay) options.passkey.lengths.push_back(length);
-  options.passkey.cases = options.passkey.lengths.empty() ? 0 : job.settings.passkey_cases;
-  Progress progress("measure " + name, 1000, "parts");
-  const auto result = adapt::measure(*model(), *job.tokenizer, text, options, [&](double share) {
-    progress.update(std::lround(1000 * share));
+  const fs::path file = measures_file(job, name);
+  if (fs::exists(file)) {
+    std::cerr << "measure " << name << ": finished before; --fresh measures it again\n";
+    return ordered_json::parse(read_file(file, kLargestMeasures));
+  }
+  const auto options = measure_options(job);
+  const int64_t most = adapt::tokens_of(adapt::windows_of(options));
+  Progress progress("measure " + name, most, "tokens");
+  const auto result = adapt::measure(*model(), *job.tokenizer, text, options, [&](int64_t tokens) {
+    progress.update(tokens);
     if (const int signal = InterruptGuard::signal())
-      throw Interrupted(signal, concat("interrupted while measuring; what was learned is "
-                                       "saved. To go on:\n  ",
-                                       continue_command("calibrate", job.folder)));
+      throw Interrupted(signal, concat("interrupted while measuring; what is finished is saved. To "
+                                       "go on:\n  ",
+                                       continue_command(job.folder)));
   });
+  progress.update(most);  // a short text has fewer
   progress.finish();
   fs::create_directories(file.parent_path());
   write_file(file, result.dump(2) + "\n");
@@ -304,8 +345,8 @@ void measure_controls(const Job& job, const train::DataSource& source,
         measured(job, "RoPE alone", text, [&] { return prepare(job, {}, true).model; });
   if (job.settings.learn == "norm") return;
   measures["norm alone"] = measured(job, "norm alone", text, [&] {
-    RunFolder folder(job.folder.path() / "controls" / "norm");
-    if (!folder.settings()) folder.begin(ordered_json::object(), "");
+    RunFolder folder(job.folder.path() / "controls" / "norm", "calibrate");
+    if (!folder.mark()) folder.begin(ordered_json::object(), "");
     return learn_in(job, "norm", folder, source).model;
   });
 }
@@ -320,6 +361,26 @@ ordered_json temperatures(const Job& job, nn::Model& model, const train::DataSou
   return adapt::learned_temperatures(model, batch);
 }
 
+// Before anything long: how long all of it takes on this machine, and what it is.
+void say_duration(const Job& job, nn::Model& model) {
+  const auto training = training_options(job);
+  const auto one = adapt::windows_of(measure_options(job));
+  const adapt::Windows learning{.length = job.length,
+                                .tokens = training.steps * training.batch * job.length,
+                                .passes = adapt::passes_of_learning(training.recompute)};
+  const bool norm_alone = job.settings.controls && job.settings.learn != "norm";
+  std::vector<std::string> names{"before", "after"};
+  if (job.settings.controls && job.settings.context > 0) names.emplace_back("RoPE alone");
+  if (norm_alone) names.emplace_back("norm alone");
+  std::vector<adapt::Windows> all(norm_alone ? 2 : 1, learning);
+  for (const auto& name : names)
+    if (!fs::exists(measures_file(job, name))) all.insert(all.end(), one.begin(), one.end());
+  std::cerr << about_text(adapt::estimate_seconds(model, all)) << ": "
+            << count_text(learning.tokens) << " tokens to learn from (--tokens), and "
+            << names.size() << " measurements of up to " << count_text(adapt::tokens_of(one))
+            << " tokens (--eval-tokens, --passkey-cases)\n";
+}
+
 void save(const ordered_json& result, const fs::path& folder) {
   write_file(folder / "calibration.json", result.dump(2) + "\n");
   const auto figure = adapt::to_figure(result);
@@ -332,7 +393,10 @@ ordered_json calibrate(Job& job, const train::DataSource& source) {
   const CalibrateSettings& settings = job.settings;
   const auto text = held_out_text(job, source);
   ordered_json measures;
-  measures["before"] = measured(job, "before", text, [&] { return prepare(job, {}, false).model; });
+  auto unchanged = prepare(job, {}, false).model;
+  say_duration(job, *unchanged);
+  measures["before"] = measured(job, "before", text, [&] { return unchanged; });
+  unchanged.reset();
   const Learned learned = learn_in(job, settings.learn, job.folder, source);
   measures["after"] = measured(job, "after", text, [&] { return learned.model; });
   for (const auto& line : adapt::worse_places(measures["before"], measures["after"]))
@@ -355,18 +419,20 @@ ordered_json calibrate(Job& job, const train::DataSource& source) {
 }
 
 bool folds(const adapt::Learn& learn) {
-  if (learn.methods.empty()) return true;
-  return std::ranges::all_of(split_methods(learn.methods), [](const std::string& method) {
-    return find_method(method).folds != "no";
-  });
+  if (!learn.temperature) return true;
+  return std::ranges::all_of(split_methods(learn.temperature->method),
+                             [](const auto& name) { return find_method(name).folds != "no"; });
 }
 
 void run(const CalibrateSettings& settings) {
   check(settings);
   if (settings.place.threads > 0) at::set_num_threads(static_cast<int>(settings.place.threads));
   const InterruptGuard guard;
-  RunFolder folder(settings.place.out);
-  open_run(folder, settings, settings.place.resume, "calibrate");
+  RunFolder folder(settings.place.out, "calibrate", kFiles);
+  const bool anew = settings.fresh && folder.mark();
+  const fs::path aside = anew ? folder.set_aside() : fs::path();
+  if (folder.mark()) folder.refuse_other_build();
+  open_run(folder, settings, settings.place.resume);
   Job job = open_job(settings, folder);
   if (settings.context > 0)  // refused before anything is read or measured
     adapt::extend_context(*job.original.model, settings.context, settings.rope_base);
@@ -375,6 +441,10 @@ void run(const CalibrateSettings& settings) {
                                 .text = settings.text,
                                 .held_out = settings.eval_text.empty() ? settings.held_out : 0};
   const train::DataSource source = open_data(data, folder, job.tokenizer);
+  source.dataset(job.length, 0);  // a text that is too short is refused before anything is measured
+  set_held_out(job, source);
+  folder.keep();
+  if (anew) std::cerr << "the earlier calibration is in '" << aside.string() << "' now\n";
   const ordered_json result = calibrate(job, source);
   save(result, folder.path());
   if (settings.place.json) {
@@ -384,10 +454,10 @@ void run(const CalibrateSettings& settings) {
   std::cout << adapt::to_text(result) << "report                  "
             << (folder.path() / "report.html").string() << "\n";
   if (folds(adapt::parse_learn(settings.learn)))
-    std::cout << "to use it elsewhere     tempera export " << settings.place.out
+    std::cout << "to use it elsewhere     tempera export " << quoted(settings.place.out)
               << " --fold --out FOLDER\n";
   else
-    std::cout << "to use it               tempera generate " << settings.place.out
+    std::cout << "to use it               tempera generate " << quoted(settings.place.out)
               << " (other programs cannot: it does not fold into weights)\n";
 }
 

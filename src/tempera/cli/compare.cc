@@ -1,5 +1,6 @@
 #include "tempera/study/compare.h"
 
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -9,13 +10,13 @@ namespace tempera::cli {
 namespace {
 
 void run(const study::CompareSettings& settings) {
-  const auto results = study::compare(settings);
+  const auto results = study::compare(settings, "compare");
   if (settings.json) {
     std::cout << results.dump(1) << "\n";
   } else {
     std::cout << study::results_text(results);
   }
-  std::cerr << "report: " << settings.out << "/report.html\n";
+  std::cerr << "report: " << (std::filesystem::path(settings.out) / "report.html").string() << "\n";
 }
 
 }  // namespace

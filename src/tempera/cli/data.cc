@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tempera/base/interrupt.h"
+#include "tempera/base/output.h"
 #include "tempera/base/progress.h"
 #include "tempera/cli/verb.h"
 #include "tempera/config/common.h"
@@ -37,10 +38,7 @@ struct DataSettings {
   }
 };
 
-void stop_if_interrupted() {
-  if (const int signal = InterruptGuard::signal())
-    throw Interrupted(signal, "interrupted: nothing was written; run the same command again");
-}
+constexpr const char* kInterrupted = "interrupted: nothing was written; run the same command again";
 
 // The text of a tokenizer.json.
 std::string learn(const std::vector<std::filesystem::path>& inputs, int64_t vocabulary,
@@ -49,7 +47,7 @@ std::string learn(const std::vector<std::filesystem::path>& inputs, int64_t voca
   std::string learnt =
       data::train_tokenizer(inputs, vocabulary, [&](int64_t bytes, int64_t pieces) {
         progress.update(bytes + pieces);
-        stop_if_interrupted();
+        stop_if_interrupted(kInterrupted);
       });
   progress.update(total + vocabulary);
   progress.finish();
@@ -85,6 +83,8 @@ void run(const DataSettings& settings) {
     const auto size = std::filesystem::file_size(input, missing);
     total += missing ? 0 : static_cast<int64_t>(size);
   }
+  // Before a tokenizer is learned.
+  const NewOutput place(settings.out, NewOutput::Kind::kFolder);
   const InterruptGuard guard;
   data::ConvertOptions options{.shard_tokens = settings.shard_tokens};
   std::unique_ptr<const text::Tokenizer> tokenizer = std::make_unique<text::ByteTokenizer>();
@@ -98,7 +98,7 @@ void run(const DataSettings& settings) {
   const auto summary =
       data::convert_to_shards(inputs, *tokenizer, settings.out, options, [&](int64_t bytes) {
         progress.update(bytes);
-        stop_if_interrupted();
+        stop_if_interrupted(kInterrupted);
       });
   progress.update(total);
   progress.finish();

@@ -8,6 +8,8 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
+#include "tempera/base/interrupt.h"
+#include "tempera/base/output.h"
 #include "tempera/base/progress.h"
 #include "tempera/cli/model.h"
 #include "tempera/cli/verb.h"
@@ -56,7 +58,8 @@ struct EvalSettings {
     options.option("max-tokens", max_tokens, config::range(0, 1e15),
                    "tokens of text, at most; 0: all");
     options.option("rows", rows, config::range(0, 1e9), "rows of each held-out set; 0: all");
-    options.option("out", out, "a folder for eval.json, eval.svg and eval.png", {.local = true});
+    options.option("out", out, "a new folder for eval.json, eval.svg and eval.png",
+                   {.local = true});
     config::device_option(options, device);
     config::dtype_option(options, dtype);
     config::threads_option(options, threads);
@@ -66,8 +69,13 @@ struct EvalSettings {
 
 using Result = eval::TextTaskResult;
 
-// The data that the model was trained on, by its checkpoint.
-train::DataOptions own_data(const OpenModel& opened) {
+// What the checkpoint says about the data of its run.
+struct OwnData {
+  train::DataOptions data;
+  std::vector<std::string> measured_on = {};  // another text than the one that was trained on
+};
+
+OwnData own_data(const OpenModel& opened) {
   const auto file = opened.path / "state.json";
   if (!fs::exists(file))
     throw UsageError(
@@ -80,7 +88,8 @@ train::DataOptions own_data(const OpenModel& opened) {
   ordered_json kept = ordered_json::object();
   for (const char* key : {"text", "held-out", "task", "source", "target", "labelled", "tokenizer"})
     if (settings.contains(key)) kept[key] = settings[key];
-  return config::from_json<train::DataOptions>(kept, file.string());
+  return {config::from_json<train::DataOptions>(kept, file.string()),
+          settings.value("eval-text", std::vector<std::string>())};
 }
 
 eval::SizeScores score_set(nn::Model& model, const data::Dataset& dataset, size_t set,
@@ -184,10 +193,16 @@ Result eval_own_data(const OpenModel& opened, const train::DataOptions& data,
                             " any more; give a text with --text"));
   const train::DataSource source(data, shards, {}, data.text.empty() ? opened.tokenizer : nullptr);
   const auto& config = opened.model->config();
-  const auto dataset =
-      source.dataset(settings.window > 0 ? settings.window : config.context, 0, config.kind);
+  const int64_t wanted = settings.window > 0 ? settings.window : config.context;
+  const int64_t held_out = source.held_out_tokens();
+  const int64_t window = held_out > 0 ? std::min(wanted, held_out) : wanted;
+  if (window < wanted)
+    std::cerr << "the run held out " << held_out << " tokens: windows of " << window
+              << " tokens are measured instead of " << wanted << "\n";
+  const auto dataset = source.dataset(window, 0, config.kind);
   Result result;
   if (config.kind == nn::ModelKind::kDecoder) {
+    TEMPERA_CHECK(held_out > 0, "the run held nothing out of its data; give other data");
     const auto scores = eval::score_held_out_text(*opened.model, *dataset, settings.rows);
     result = {eval::to_json(scores), eval::to_text(scores),
               eval::to_figure("Perplexity of held-out text", scores)};
@@ -198,6 +213,7 @@ Result eval_own_data(const OpenModel& opened, const train::DataOptions& data,
                                   eval::score_held_out(*opened.model, *dataset, 0, settings.rows),
                                   config.output_count());
   }
+  if (held_out > 0) result.document["window"] = window;
   result.document["text"] = "held-out part of the run's own";
   return result;
 }
@@ -224,22 +240,26 @@ bool asks_text_task(const OpenModel& opened, const EvalSettings& settings) {
   return opened.tokenizer || !generated;
 }
 
-void save(const Result& result, const fs::path& folder) {
-  fs::create_directories(folder);
-  write_file(folder / "eval.json", result.document.dump(2) + "\n");
-  plot::save(result.figure, folder / "eval.svg");
-  plot::save(result.figure, folder / "eval.png");
+void save(const Result& result, NewOutput& out) {
+  const InterruptGuard guard;  // all or nothing
+  write_file(out.part() / "eval.json", result.document.dump(2) + "\n");
+  plot::save(result.figure, out.part() / "eval.svg");
+  plot::save(result.figure, out.part() / "eval.png");
+  out.finish();
 }
 
 Result evaluate(const OpenModel& opened, const EvalSettings& settings) {
   if (asks_text_task(opened, settings)) return eval_text_task(opened, settings);
   const bool given = settings.data.task || settings.data.has_files();
-  const auto data = given ? settings.data : own_data(opened);
+  const OwnData own = given ? OwnData{settings.data} : own_data(opened);
+  train::DataOptions data = own.data;
+  // A calibration with --eval-text learned from all of its text.
+  if (!own.measured_on.empty()) data.text = own.measured_on;
   if (!data.task && !settings.sizes.empty())
     throw UsageError("--sizes are those of a built-in task; for text, give --window or --lengths");
   data.validate();
   if (data.task) return eval_task(*opened.model, data, settings);
-  if (!given) return eval_own_data(opened, data, settings);
+  if (!given && own.measured_on.empty()) return eval_own_data(opened, data, settings);
   const bool decoder = opened.model->config().kind == nn::ModelKind::kDecoder;
   if (decoder && data.text.empty())
     throw UsageError(
@@ -250,6 +270,8 @@ Result evaluate(const OpenModel& opened, const EvalSettings& settings) {
 
 void run(const EvalSettings& settings) {
   if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
+  std::optional<NewOutput> out;
+  if (settings.out) out.emplace(*settings.out, NewOutput::Kind::kFolder);
   const OpenModel opened = open_model(settings.model, settings.dtype);
   const bool text_task = asks_text_task(opened, settings);
   if (settings.data.task && settings.data.has_files() && !text_task)
@@ -261,7 +283,7 @@ void run(const EvalSettings& settings) {
     opened.model->to(train::resolve_device(settings.device));
   Result result = evaluate(opened, settings);
   result.document["model"] = opened.path.string();
-  if (settings.out) save(result, *settings.out);
+  if (out) save(result, *out);
   std::cout << (settings.json ? result.document.dump(2) + "\n" : result.text);
 }
 

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "tempera/base/error.h"
+#include "tempera/base/interrupt.h"
+#include "tempera/base/output.h"
 #include "tempera/cli/model.h"
 #include "tempera/cli/verb.h"
 #include "tempera/config/common.h"
@@ -62,18 +64,21 @@ io::GgmlType file_type(const std::string& dtype) {
 void run(const ExportSettings& settings) {
   if (settings.out.empty())
     throw UsageError("--out: nothing given; name the folder or the .gguf file to write");
+  const InterruptGuard guard;
+  const bool gguf = settings.as == kGguf;
+  NewOutput out(settings.out, gguf ? NewOutput::Kind::kFile : NewOutput::Kind::kFolder);
   const auto loaded = models::load_model(settings.model, load_options(settings.temperature));
   if (settings.temperature.method != "softmax")
     std::cerr << "the model was not trained with the temperature '" << settings.temperature.method
               << "': measure what it does (tempera eval), or learn it (tempera calibrate)\n";
   std::string written = kGguf;
-  if (settings.as == kGguf) {
-    if (!models::export_gguf(loaded, settings.out, settings.fold, file_type(settings.dtype)))
+  if (gguf) {
+    if (!models::export_gguf(loaded, out, settings.fold, file_type(settings.dtype)))
       std::cerr << "no tokenizer in " << settings.model
                 << ": the file has none, and programs that run it need token ids\n";
   } else {
     written = models::export_folder(
-        loaded, settings.out,
+        loaded, out,
         {.fold = settings.fold,
          .as = settings.as,
          .dtype = folder_type(settings, loaded),

@@ -66,7 +66,9 @@ struct FinetuneSettings {
 
 void check(const FinetuneSettings& settings) {
   if (!settings.data.has_files() && settings.chat.empty())
-    throw UsageError("no data given; give files with --text, or conversations with --chat");
+    throw UsageError(concat("no data given; give text, or conversations:\n  tempera finetune ",
+                            settings.model, " --text FILE\n  tempera finetune ", settings.model,
+                            " --chat FILE.jsonl"));
   if (settings.data.has_files() && !settings.chat.empty())
     throw UsageError("both --text and --chat given; give one of them");
   if (settings.update == Update::kTemperature && settings.temperature.method == "softmax")
@@ -74,8 +76,7 @@ void check(const FinetuneSettings& settings) {
         "--update temperature given, and no temperature; give one, such as --temperature ssa");
   if (settings.update == Update::kLora && settings.lora.rank == 0)
     throw UsageError("--lora.rank: 0 given with --update lora; 1 or more expected");
-  if (!settings.training.stages.empty() && settings.data.text.empty())
-    throw UsageError("--stages need text; conversations and examples have one length, --length");
+  train::check_stages(settings.training, settings.data);
   settings.training.validate();
 }
 
@@ -99,9 +100,8 @@ std::vector<nn::NamedParameter> what_changes(nn::Model& model, const FinetuneSet
     return true;
   });
   if (settings.update != Update::kAll)
-    adapt::convert_frozen(model, settings.training.dtype == config::Dtype::kBfloat16
-                                     ? torch::kBFloat16
-                                     : torch::kFloat32);
+    model.round_frozen(settings.training.dtype == config::Dtype::kBfloat16 ? torch::kBFloat16
+                                                                           : torch::kFloat32);
   return learned;
 }
 
@@ -152,8 +152,10 @@ void save_picture(const fs::path& folder, const fs::path& log) {
   plot::Series train{.name = "training"}, validation{.name = "validation", .markers = true};
   for (const auto& line : train::read_log(log)) {
     auto& series = line.contains("validation_loss") ? validation : train;
+    const auto& loss = line.at(line.contains("validation_loss") ? "validation_loss" : "loss");
+    if (!loss.is_number()) continue;  // a validation that was not finite
     series.x.push_back(line.at("step"));
-    series.y.push_back(line.at(line.contains("validation_loss") ? "validation_loss" : "loss"));
+    series.y.push_back(loss);
   }
   plot::Figure figure{.title = "Fine-tuning"};
   figure.panels.emplace_back(plot::LineChart{.title = "Loss",
@@ -168,8 +170,8 @@ void run(const FinetuneSettings& settings) {
   check(settings);
   if (settings.place.threads > 0) at::set_num_threads(static_cast<int>(settings.place.threads));
   const InterruptGuard guard;
-  RunFolder folder(settings.place.out);
-  open_run(folder, settings, settings.place.resume, "finetune");
+  RunFolder folder(settings.place.out, "finetune");
+  open_run(folder, settings, settings.place.resume);
   auto loaded = load(settings);
   const auto opened = open_model(loaded);
   tokenizer_of(opened);
@@ -181,7 +183,7 @@ void run(const FinetuneSettings& settings) {
                                            static_cast<uint64_t>(settings.training.seed));
   const auto learned = what_changes(*loaded.model, settings);
   RunDisplay display("finetune");
-  train::Trainer trainer(training, loaded.model, data, display.events("finetune", folder),
+  train::Trainer trainer(training, loaded.model, data, display.events(folder),
                          models::stored_tokenizer(loaded), learned);
   trainer.attach(folder);
   const train::TrainResult result = trainer.run();

@@ -12,6 +12,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/interrupt.h"
+#include "tempera/base/mappings.h"
 #include "tempera/base/suggest.h"
 #include "tempera/base/version.h"
 #include "tempera/cli/failure.h"
@@ -122,6 +123,7 @@ void keep_freed_memory() {
 int guarded_main(std::span<const std::string> arguments) {
   // Otherwise the limit on file sizes would kill the process, where a failed write can be reported.
   std::signal(SIGXFSZ, SIG_IGN);
+  explain_lost_mappings();
   keep_freed_memory();
   try {
     run_program(arguments);

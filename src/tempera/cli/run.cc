@@ -65,23 +65,26 @@ train::DataSource open_data(const train::DataOptions& data, const RunFolder& fol
   return {data, folder.data_path(),
           [&](int64_t bytes) {
             progress.update(bytes);
-            if (const int signal = InterruptGuard::signal())
-              throw Interrupted(signal,
-                                "interrupted before the training began: nothing was written; run "
-                                "the same command again");
+            stop_if_interrupted(
+                "interrupted before the training began: nothing was written; run the same command "
+                "again");
           },
           own};
 }
 
-std::string continue_command(const std::string& verb, const RunFolder& folder) {
-  const std::string file = (folder.path() / "run.toml").string();
-  const bool plain = file.find_first_of(" \t\n'\"\\$`&|;<>()*?[]#~!{}") == std::string::npos;
-  std::string quoted;
-  for (const char c : file) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return "tempera " + verb + " --config " + (plain ? file : "'" + quoted + "'");
+std::string quoted(const std::string& name) {
+  if (name.find_first_of(" \t\n'\"\\$`&|;<>()*?[]#~!{}") == std::string::npos) return name;
+  std::string inside;
+  for (const char c : name) inside += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return "'" + inside + "'";
 }
 
-train::TrainEvents RunDisplay::events(const std::string& verb, const RunFolder& folder) {
+std::string continue_command(const RunFolder& folder) {
+  return concat("tempera ", folder.verb(), " --config ",
+                quoted((folder.path() / "run.toml").string()));
+}
+
+train::TrainEvents RunDisplay::events(const RunFolder& folder) {
   train::TrainEvents events;
   events.on_step = [this](const train::StepReport& report) { step(report); };
   events.on_validation = [this](int64_t, const train::Validation& result) {
@@ -89,21 +92,45 @@ train::TrainEvents RunDisplay::events(const std::string& verb, const RunFolder& 
   };
   events.say = [](std::string_view text) { std::cerr << text << "\n"; };
   events.signal = InterruptGuard::signal;
-  events.command = continue_command(verb, folder);
+  events.command = continue_command(folder);
   return events;
+}
+
+void RunDisplay::say_duration(const train::StepReport& report) {
+  // Shorter ones are over before anybody asks.
+  constexpr double kEnoughSeconds = 1;
+  if (duration_said_ || report.steps == 0) return;
+  if (!first_) {
+    first_ = report;
+    return;
+  }
+  // The first step also asks for memory, and does not count.
+  const double seconds = report.seconds - first_->seconds;
+  if (seconds < kEnoughSeconds) return;
+  const auto steps = static_cast<double>(report.step - first_->step);
+  const int64_t left = report.steps - first_->step + 1;
+  const auto tokens = static_cast<double>(report.tokens - first_->tokens);
+  progress_->note(concat(about_text(seconds / steps * static_cast<double>(left)), ": ",
+                         count_text(left), left < report.steps ? " more steps of " : " steps of ",
+                         count_text(std::llround(tokens / steps)), " tokens at ",
+                         quantity_text(tokens / seconds), " tokens/s"));
+  duration_said_ = true;
 }
 
 void RunDisplay::step(const train::StepReport& report) {
   const bool counted = report.steps > 0;
-  const int64_t done =
-      counted ? report.step : static_cast<int64_t>(std::lround(100 * report.progress));
   if (!progress_) {
-    progress_.emplace(title_, counted ? report.steps : 100, "tokens");
+    progress_.emplace(title_, counted ? report.steps : 1, "tokens");
     if (counted) progress_->start_at(report.step - 1);
     tokens_before_ = report.tokens;
   }
-  progress_->update(done, report.tokens - tokens_before_,
-                    "loss " + rounded(report.loss, "%.4f") + validation_);
+  say_duration(report);
+  const int64_t tokens = report.tokens - tokens_before_;
+  const std::string loss = "loss " + rounded(report.loss, "%.4f") + validation_;
+  if (counted)
+    progress_->update(report.step, tokens, loss);
+  else
+    progress_->update_share(report.progress, concat("step ", report.step), tokens, loss);
 }
 
 void RunDisplay::finish() {

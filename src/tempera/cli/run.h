@@ -1,5 +1,6 @@
 #pragma once
 
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,12 +25,16 @@ struct RunOptions {
   void declare(config::Options& options);
 };
 
+// A name as a shell takes it.
+std::string quoted(const std::string& name);
+// What a person types to go on.
+std::string continue_command(const train::RunFolder& folder);
+
 // Begins a run, or makes sure that the one in the folder is the same.
 template <class Settings>
-void open_run(train::RunFolder& folder, const Settings& settings, bool resume,
-              const std::string& verb) {
+void open_run(train::RunFolder& folder, const Settings& settings, bool resume) {
   const config::Options given = config::describe(settings);
-  if (!folder.settings()) {
+  if (!folder.mark()) {
     folder.begin(config::to_json(given), config::dump_toml(given));
     return;
   }
@@ -39,36 +44,41 @@ void open_run(train::RunFolder& folder, const Settings& settings, bool resume,
                             "' holds a run, and --resume=false given; give another "
                             "folder with --out, or remove this one"));
   const auto stored = config::describe(
-      config::from_json<Settings>(*folder.settings(), (folder.path() / "run.json").string()));
+      config::from_json<Settings>(folder.mark()->settings, (folder.path() / "run.json").string()));
   const auto differences = config::differences(given, stored);
   if (!differences.empty())
     throw UsageError(concat("'", out, "' holds a run with other settings:\n",
                             config::to_text(differences),
-                            "give the settings of the run to continue it (tempera ", verb,
-                            " --config ", out, "/run.toml), or another folder with --out"));
+                            "give the settings of the run to continue it (",
+                            continue_command(folder), "), or another folder with --out"));
+  // Training may go on: its numbers are those of the weights, whoever computes the next step.
+  if (const std::string other = train::other_build(*folder.mark()); !other.empty())
+    std::cerr << "note: the run in '" << out << "' " << other << "\n";
+  folder.offer(config::dump_toml(stored));
 }
 
 // Reads the data of a run with progress; `own`: the tokenizer of a model that exists.
 train::DataSource open_data(const train::DataOptions& data, const train::RunFolder& folder,
                             const std::shared_ptr<const text::Tokenizer>& own = nullptr);
 
-// What a person types to go on.
-std::string continue_command(const std::string& verb, const train::RunFolder& folder);
-
-// One line for the whole training.
+// One line for the whole training, and before it one that says how long it will take, once the
+// first steps have told.
 class RunDisplay {
  public:
   explicit RunDisplay(std::string title = "train") : title_(std::move(title)) {}
   // Shows steps and validations here; the display must outlive the trainer.
-  train::TrainEvents events(const std::string& verb, const train::RunFolder& folder);
+  train::TrainEvents events(const train::RunFolder& folder);
   void finish();
 
  private:
   void step(const train::StepReport& report);
+  void say_duration(const train::StepReport& report);
 
   std::string title_;
   std::optional<Progress> progress_;
   int64_t tokens_before_ = 0;
+  std::optional<train::StepReport> first_;  // of this process
+  bool duration_said_ = false;
   std::string validation_;
 };
 

@@ -1,5 +1,6 @@
 #include "tempera/study/study.h"
 
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -32,7 +33,8 @@ struct StudySettings {
 void run(const StudySettings& settings) {
   const study::StudyReport report = settings.study->run();
   std::cout << (settings.study->json() ? report.document.dump(1) + "\n" : report.text);
-  std::cerr << "report: " << report.folder << "/report.html\n";
+  std::cerr << "report: " << (std::filesystem::path(report.folder) / "report.html").string()
+            << "\n";
 }
 
 }  // namespace

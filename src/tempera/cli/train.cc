@@ -72,15 +72,13 @@ struct TrainSettings {
 void check(const TrainSettings& settings) {
   settings.data.validate();
   settings.training.validate();
-  if (settings.data.text.empty() && !settings.training.stages.empty())
-    throw UsageError("--stages need text; other data has lengths of its own");
+  train::check_stages(settings.training, settings.data);
 }
 
 // What the data and the stages say about the model.
 nn::ModelConfig complete_model(const TrainSettings& settings, const train::DataSource& source) {
   nn::ModelConfig model = settings.model;
-  for (const auto& stage : settings.training.stage_list())
-    model.context = std::max(model.context, stage.length);
+  model.context = std::max(model.context, train::longest_stage(settings.training));
   const auto dataset = source.dataset(model.context, 0, model.kind);
   source.complete(model, *dataset);
   if (model.position != nn::PositionKind::kLearned)
@@ -112,8 +110,8 @@ void run(const TrainSettings& settings) {
   check(settings);
   if (settings.place.threads > 0) at::set_num_threads(static_cast<int>(settings.place.threads));
   const InterruptGuard guard;
-  RunFolder folder(settings.place.out);
-  open_run(folder, settings, settings.place.resume, "train");
+  RunFolder folder(settings.place.out, "train");
+  open_run(folder, settings, settings.place.resume);
   const train::DataSource source = open_data(settings.data, folder);
   const nn::ModelConfig config = complete_model(settings, source);
   check_memory(config);
@@ -125,7 +123,7 @@ void run(const TrainSettings& settings) {
       [&](size_t stage, int64_t length) {
         return source.dataset(length, seed + stage, config.kind);
       },
-      display.events("train", folder), source.tokenizer());
+      display.events(folder), source.tokenizer());
   trainer.attach(folder);
   const train::TrainResult result = trainer.run();
   display.finish();

@@ -18,6 +18,17 @@ bool looks_like_flag(std::string_view argument) {
          (argument[1] >= 'A' && argument[1] <= 'Z');
 }
 
+// Two texts of lists as that of one.
+std::string joined(const std::string& name, const std::string& first, const std::string& second) {
+  std::vector<std::string> elements;
+  for (const std::string& text : {first, second}) {
+    const Value list = parse_text(name, text, Kind::kTextList, {});
+    const auto& more = std::get<std::vector<std::string>>(list);
+    elements.insert(elements.end(), more.begin(), more.end());
+  }
+  return plain_text(Value(std::move(elements)));
+}
+
 // One reading of the arguments, with the options known so far.
 class Scan {
  public:
@@ -70,7 +81,10 @@ class Scan {
 
   void known(const Entry& entry, const std::string& name, std::optional<std::string> value) {
     if (!value) value = entry.kind == Kind::kBool ? "true" : next(name);
-    layer[entry.name()] = Given{*std::move(value), std::string(kOrigin)};
+    Given& given = layer[entry.name()];
+    const auto* before = std::get_if<std::string>(&given.value);
+    if (before && is_list(entry.kind)) value = joined(name, *before, *value);
+    given = Given{*std::move(value), std::string(kOrigin)};
   }
 
   bool has_next() const {

@@ -24,8 +24,10 @@ struct CommandLine {
 
 // Reads the arguments behind the verb: `--name value`, `--name=value`, a bool as `--name` or
 // `--name=false`, positional arguments, `--` before arguments that begin with a dash, and the flags
-// every verb has: --config FILE, --dump-config, --help. The last of repeated flags wins. Throws
-// UsageError. Declaring is repeated until no new options appear (a method brings its own).
+// every verb has: --config FILE, --dump-config, --help. A repeated list adds to what was given
+// before it; of other repeated flags the last wins. A flag replaces what the file of --config says,
+// a list too. Throws UsageError. Declaring is repeated until no new options appear (a method brings
+// its own).
 CommandLine parse_command_line(std::span<const std::string> arguments, const Pass& declare);
 
 // The help of a verb: usage, arguments, options with type, range and default.

@@ -73,6 +73,28 @@ TEST(CommandLine, PlacesAndDashes) {
             "--learning-rate: -1.0 given, a number, above 0, up to 10, expected");
 }
 
+TEST(CommandLine, RepeatedListsAddUp) {
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(load({"m", "--stop", "a", "--stop", "b,c", "--stop=d"}).stop,
+            (Texts{"a", "b", "c", "d"}));
+  EXPECT_EQ(load({"m", "--stop", "a\\,b", "--stop", "c\\", "--stop", "d"}).stop,
+            (Texts{"a,b", "c\\", "d"}));
+  EXPECT_EQ(load({"m", "--stop", "a", "--stop="}).stop, (Texts{"a"}));
+  EXPECT_EQ(load({"m", "--betas", "0.1", "--betas", "0.2,0.3"}).betas,
+            (std::vector<double>{0.1, 0.2, 0.3}));
+  EXPECT_EQ(
+      load({"m", "--temperature.layers", "1", "--temperature.layers", "2"}).temperature.layers,
+      (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(message_of({"m", "--betas", "0.1", "--betas", "x"}),
+            "--betas: \"0.1,x\" given, a list of numbers, 0 to 1, expected");
+  // The file's list is replaced, not continued.
+  const TempFolder folder;
+  const std::string path = (folder.path() / "run.toml").string();
+  write_file(path, "stop = ['file', 'other']\n");
+  EXPECT_EQ(load({"m", "--config", path}).stop, (Texts{"file", "other"}));
+  EXPECT_EQ(load({"m", "--stop", "a", "--config", path, "--stop", "b"}).stop, (Texts{"a", "b"}));
+}
+
 TEST(CommandLine, MethodOptionsAppear) {
   const TestSettings settings =
       load({"--temperature.keys", "m", "--temperature.g", "linear", "--temperature", "ssa"});
@@ -171,7 +193,7 @@ TEST(Help, ListsTypeRangeAndDefault) {
         "training steps [1 to 1000000000; default 1000]", "--colour red|green",
         "[one of red, green; default red]", "--causal=false", "--temperature softmax|focal|ssa",
         "--temperature.g sigmoid|linear", "--config FILE", "--betas X,X,...",
-        "[0 to 1; default 0.9,0.95]", "--window N"})
+        "[0 to 1; default 0.9,0.95]", "--window N", "a flag that is given again adds to its list"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   size_t start = 0;
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', start)) {

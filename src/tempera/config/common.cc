@@ -24,7 +24,15 @@ void seed_option(Options& options, int64_t& seed) {
 }
 
 void out_option(Options& options, std::string& folder) {
-  options.option("out", folder, "folder for the results", {.local = true});
+  options.option("out", folder, "folder for the results: new, empty, or the same run's",
+                 {.local = true});
+}
+
+void fresh_option(Options& options, bool& fresh) {
+  options.option("fresh", fresh,
+                 "begin anew: what an earlier run left in the folder is moved to before-1, "
+                 "before-2, ... in it",
+                 {.once = true});
 }
 
 void json_option(Options& options, bool& json) {

@@ -17,6 +17,8 @@ void dtype_option(Options& options, Dtype& dtype);
 void threads_option(Options& options, int64_t& threads);  // 0: one for each core
 void seed_option(Options& options, int64_t& seed);
 void out_option(Options& options, std::string& folder);
+// What an earlier run left in the folder is set aside.
+void fresh_option(Options& options, bool& fresh);
 void json_option(Options& options, bool& json);
 
 }  // namespace tempera::config

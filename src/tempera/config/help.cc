@@ -119,8 +119,10 @@ std::string help_text(std::string_view program, std::string_view verb, std::stri
   std::string text = "Usage: " + std::string(program) + " " + std::string(verb) + " [options]";
   Table arguments;
   Table flags;
+  bool lists = false;
   for (const Entry& entry : options.entries()) {
     if (!entry.positional) {
+      lists = lists || is_list(entry.kind);
       flags.row(left_side(entry), right_side(entry));
       continue;
     }
@@ -128,12 +130,15 @@ std::string help_text(std::string_view program, std::string_view verb, std::stri
     arguments.row(word, right_side(entry));
     text += " " + (entry.required() ? word : "[" + word + "]");
   }
-  flags.row("--config FILE", "read options from this TOML file; flags win over it");
+  flags.row("--config FILE", "read options from this TOML file; flags replace what it says");
   flags.row("--dump-config", "print all options as TOML, for --config, and stop");
   flags.row("--help", "print this and stop");
   text.append("\n").append(summary).append("\n");
   arguments.print("Arguments", text);
   flags.print("Options", text);
+  if (lists)
+    text +=
+        "\nLists (\"...\") are separated by commas; a flag that is given again adds to its list.\n";
   return text;
 }
 

@@ -23,12 +23,14 @@ struct Declaration {
   Domain domain = {};
   std::string alias = {};  // a second name, such as `temperature` for `temperature.method`
   bool local = false;      // says where and how to run, not what: two runs may differ in it
+  bool once = false;       // asks for something now: no part of what is noted of a run
 };
 
 // What few options need; see Declaration.
 struct Attributes {
   std::string alias = {};
   bool local = false;
+  bool once = false;
 };
 
 // An option after a pass: its declaration and the value it got.
@@ -175,7 +177,7 @@ class Options {
       value = field;
     }
     Entry entry{.declaration = {std::string(name), std::move(value), std::string(help), domain,
-                                more.alias, more.local},
+                                more.alias, more.local, more.once},
                 .kind = kind_of(Value(Plain{})),
                 .optional = kOptional,
                 .positional = positional,

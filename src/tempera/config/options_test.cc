@@ -52,12 +52,12 @@ TEST(Options, JsonRoundTrip) {
   EXPECT_EQ(json["temperature"]["layers"], ordered_json({1, 2}));
   EXPECT_TRUE(json["resume"].is_null());
   const auto text = json.dump();
-  EXPECT_EQ(from_json<TestSettings>(ordered_json::parse(text), "the checkpoint"), settings);
+  EXPECT_EQ(config::from_json<TestSettings>(ordered_json::parse(text), "the checkpoint"), settings);
 }
 
 TEST(Options, JsonOfAnotherShapeIsRefused) {
   const auto load = [](const char* text) {
-    return from_json<TestSettings>(ordered_json::parse(text), "the checkpoint");
+    return config::from_json<TestSettings>(ordered_json::parse(text), "the checkpoint");
   };
   EXPECT_NO_THROW(load(R"({"model": "m"})"));
   for (const char* text :

@@ -23,6 +23,7 @@ nlohmann::ordered_json json_value(const Value& value) {
 nlohmann::ordered_json to_json(const Options& options) {
   auto root = nlohmann::ordered_json::object();
   for (const Entry& entry : options.entries()) {
+    if (entry.declaration.once) continue;
     nlohmann::ordered_json* object = &root;
     std::string_view name = entry.name();
     for (size_t dot = name.find('.'); dot != std::string_view::npos; dot = name.find('.')) {
@@ -38,14 +39,14 @@ std::vector<Difference> differences(const Options& given, const Options& stored)
   static const std::string kNotSet = toml_text(Value{});
   std::vector<Difference> result;
   for (const Entry& entry : given.entries()) {
-    if (entry.declaration.local) continue;
+    if (entry.declaration.local || entry.declaration.once) continue;
     const Entry* other = stored.find(entry.name());
     if (other && other->value == entry.value) continue;
     result.push_back(
         {entry.name(), toml_text(entry.value), other ? toml_text(other->value) : kNotSet});
   }
   for (const Entry& entry : stored.entries())
-    if (!entry.declaration.local && !given.find(entry.name()))
+    if (!entry.declaration.local && !entry.declaration.once && !given.find(entry.name()))
       result.push_back({entry.name(), kNotSet, toml_text(entry.value)});
   return result;
 }

@@ -1,7 +1,6 @@
 #include "tempera/data/chat_dataset.h"
 
 #include <algorithm>
-#include <fstream>
 #include <numeric>
 
 #include "tempera/base/error.h"
@@ -51,10 +50,8 @@ std::vector<Conversation> read_conversations(std::span<const std::filesystem::pa
                                              const text::Tokenizer& tokenizer) {
   std::vector<Conversation> conversations;
   for (const auto& file : files) {
-    check_readable_file(file);
-    std::ifstream stream(file);
     int64_t number = 0;
-    for (std::string line; std::getline(stream, line);) {
+    for (const std::string& line : read_lines(file)) {
       const std::string where = concat(file.string(), ", line ", ++number);
       if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
       const auto messages = messages_of(line, where);
@@ -63,7 +60,6 @@ std::vector<Conversation> read_conversations(std::span<const std::filesystem::pa
                     ": no message of the role \"assistant\", so there is nothing to learn");
       conversations.push_back(encoded(chat, tokenizer));
     }
-    TEMPERA_CHECK(number > 0, file.string(), ": the file is empty");
   }
   return conversations;
 }

@@ -97,6 +97,37 @@ TEST_F(ChatDatasetTest, ARowHasWholeConversationsAndAnEpochAllOfThem) {
   EXPECT_EQ(std::set<std::string>(seen.begin(), seen.end()).size(), 40U);
 }
 
+TEST_F(ChatDatasetTest, TheSameConversationsAreHeldOutAtEveryLength) {
+  std::string lines;
+  for (int i = 0; i < 50; ++i) lines += line("q", std::string(static_cast<size_t>(1 + i), 'x'));
+  const auto conversations = read(lines);
+  std::set<std::string> trained, held_out;
+  const auto note = [&](const Batch& batch, std::set<std::string>& into) {
+    for (size_t row = 0; row < static_cast<size_t>(batch.rows); ++row) {
+      std::string answers;  // of one conversation; its number of letters tells which
+      for (int64_t t = 0; t < batch.length; ++t) {
+        const int64_t target =
+            batch.targets[row * static_cast<size_t>(batch.length) + static_cast<size_t>(t)];
+        if (target == 'x') answers += 'x';
+        if (target != 'x' && !answers.empty()) {
+          into.insert(answers);
+          answers.clear();
+        }
+      }
+    }
+  };
+  for (const int64_t length : {80, 200, 1000}) {
+    const ChatDataset dataset("test", conversations, tokenizer_.vocabulary(),
+                              {.length = length, .seed = 3, .held_out = 0.2});
+    for (int64_t step = 0; step < 60; ++step)
+      note(dataset.train(whole_batch(static_cast<uint64_t>(step), 1)), trained);
+    note(dataset.held_out(0, 0, dataset.held_out_sets()[0].rows), held_out);
+  }
+  EXPECT_EQ(trained.size(), 40U);
+  EXPECT_EQ(held_out.size(), 10U);
+  for (const auto& answer : held_out) EXPECT_FALSE(trained.contains(answer)) << answer.size();
+}
+
 TEST_F(ChatDatasetTest, AConversationLongerThanARowIsCut) {
   const ChatDataset dataset("test", read(line("q", std::string(500, 'x'))), tokenizer_.vocabulary(),
                             {.length = 32, .seed = 0, .held_out = 0});

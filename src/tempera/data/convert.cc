@@ -1,14 +1,13 @@
 #include "tempera/data/convert.h"
 
 #include <iomanip>
-#include <random>
 #include <sstream>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
+#include "tempera/base/output.h"
 #include "tempera/data/shard.h"
 #include "tempera/data/text.h"
 
@@ -16,49 +15,6 @@ namespace tempera::data {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A folder under another name until keep() renames it into place; removed otherwise.
-class PartialFolder {
- public:
-  explicit PartialFolder(const fs::path& path)
-      // Absolute and normal, so that 'out/' and '.' have a parent and a name.
-      : path_(fs::absolute(path).lexically_normal()) {
-    if (!path_.has_filename()) path_ = path_.parent_path();
-    std::error_code code;
-    TEMPERA_CHECK(!fs::exists(path_, code) || (fs::is_directory(path_) && fs::is_empty(path_)), "'",
-                  path.string(), "' is there already; give another folder, or remove it first");
-    const fs::path parent = path_.parent_path();
-    fs::create_directories(parent, code);
-    TEMPERA_CHECK(!code, "cannot make the folder '", parent.string(), "': ", code.message());
-    std::random_device random;
-    partial_ = parent / concat(".", path_.filename().string(), ".", random(), random(), ".part");
-    fs::create_directory(partial_, code);
-    TEMPERA_CHECK(!code, "cannot make a folder in '", parent.string(), "': ", code.message(),
-                  "; give a folder that can be written with --out");
-  }
-  ~PartialFolder() {
-    std::error_code ignored;
-    if (!partial_.empty()) fs::remove_all(partial_, ignored);
-  }
-  PartialFolder(const PartialFolder&) = delete;
-  PartialFolder& operator=(const PartialFolder&) = delete;
-
-  const fs::path& path() const { return partial_; }
-
-  void keep() {
-    sync_folder(partial_);
-    std::error_code code;
-    fs::rename(partial_, path_, code);
-    TEMPERA_CHECK(!code, "cannot rename '", partial_.string(), "' to '", path_.string(),
-                  "': ", code.message());
-    partial_.clear();
-    sync_folder(path_.parent_path());
-  }
-
- private:
-  fs::path path_;
-  fs::path partial_;
-};
 
 std::string shard_name(size_t index) {
   std::ostringstream name;
@@ -76,13 +32,13 @@ ConvertSummary convert_to_shards(std::span<const fs::path> inputs, const text::T
                 " tokens; expected at least 1");
   for (const auto& input : inputs) check_readable_file(input);
 
-  PartialFolder partial(folder);
+  NewOutput out(folder, NewOutput::Kind::kFolder);
   ShardBuilder builder(tokenizer.name(), tokenizer.vocabulary());
   ConvertSummary summary;
   const auto write_shard = [&] {
     const std::vector<std::byte> bytes = builder.finish();
     const std::string name = shard_name(summary.shards.size());
-    write_file(partial.path() / name, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    write_file(out.part() / name, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     summary.shards.push_back(folder / name);
   };
   for (const auto& input : inputs) {
@@ -98,8 +54,8 @@ ConvertSummary convert_to_shards(std::span<const fs::path> inputs, const text::T
   TEMPERA_CHECK(summary.tokens > 0, "the input has no text in it: '", inputs.front().string(), "'",
                 inputs.size() > 1 ? " and the others" : "");
   if (builder.tokens() > 0) write_shard();
-  for (const auto& [name, bytes] : options.files) write_file(partial.path() / name, bytes);
-  partial.keep();
+  for (const auto& [name, bytes] : options.files) write_file(out.part() / name, bytes);
+  out.finish();
   return summary;
 }
 

@@ -15,8 +15,10 @@ namespace fs = std::filesystem;
 
 std::vector<fs::path> shards_in(const fs::path& folder) {
   std::vector<fs::path> found;
-  for (const auto& item : fs::directory_iterator(folder))
-    if (item.path().extension() == kShardSuffix) found.push_back(item.path());
+  std::error_code code;
+  for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code))
+    if (at->path().extension() == kShardSuffix) found.push_back(at->path());
+  TEMPERA_CHECK(!code, "cannot read the folder '", folder.string(), "': ", code.message());
   TEMPERA_CHECK(!found.empty(), "the folder '", folder.string(), "' has no token shards (*",
                 kShardSuffix, "); make some with 'tempera data FILE --out ", folder.string(),
                 "', or give a text file");
@@ -47,10 +49,13 @@ Corpus Corpus::open(std::span<const fs::path> paths, const text::Tokenizer* toke
   TEMPERA_CHECK(!paths.empty(), "no data given; give a text file, a jsonl file or token shards");
   std::vector<TokenShard> shards;
   for (const auto& path : paths) {
-    if (fs::is_directory(path)) {
+    std::error_code ignored;  // what cannot be looked at is reported when it is read
+    if (fs::is_directory(path, ignored)) {
       for (const auto& shard : shards_in(path)) shards.push_back(TokenShard::open(shard));
-    } else if (path.extension() == kShardSuffix) {
-      check_readable_file(path);
+      continue;
+    }
+    check_readable_file(path);
+    if (path.extension() == kShardSuffix) {
       shards.push_back(TokenShard::open(path));
     } else {
       TEMPERA_CHECK(tokenizer != nullptr, "'", path.string(),

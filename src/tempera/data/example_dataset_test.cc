@@ -40,6 +40,22 @@ PairDataset counting_dataset(int64_t count, const TextOptions& options) {
 
 const TextOptions kAll{.length = 32, .seed = 1, .held_out = 0};
 
+TEST(ExampleDataset, TheSameExamplesAreHeldOutAtEveryLength) {
+  std::set<int64_t> trained, held_out;
+  const auto note = [](const Batch& batch, std::set<int64_t>& into) {
+    for (const int64_t token : batch.source)
+      if (token < 256) into.insert(token);
+  };
+  for (const int64_t length : {2, 5, 32, 1000}) {
+    const auto data = counting_dataset(200, {.length = length, .seed = 2, .held_out = 0.1});
+    for (uint64_t step = 0; step < 18; ++step) note(data.train(whole_batch(step, 10)), trained);
+    note(data.held_out(0, 0, data.held_out_sets()[0].rows), held_out);
+  }
+  EXPECT_EQ(trained.size(), 180U);
+  EXPECT_EQ(held_out.size(), 20U);
+  for (const int64_t example : held_out) EXPECT_FALSE(trained.contains(example)) << example;
+}
+
 TEST(PairDataset, ARowReadsWhatTheOneBeforeSaid) {
   TempFolder folder;
   const auto from = put(folder.path() / "a.en", "ab\n\nc\n"),

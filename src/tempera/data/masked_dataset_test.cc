@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "tempera/data/testing.h"
 #include "tempera/data/text_dataset.h"
@@ -117,6 +118,34 @@ TEST(SpanDataset, WhatIsTakenOutIsWhatIsWritten) {
 TEST(SpanDataset, ShortRowsAreRefused) {
   EXPECT_THROW(SpanDataset(text_of(10, 8), byte_ids(), 0), Error);
   EXPECT_EQ(SpanDataset(text_of(10, 10), byte_ids(), 0).train(whole_batch(0, 1)).length, 2 + 1 + 1);
+}
+
+// What is hidden comes from the held-out part of the text, whatever the length: here 5 tokens.
+TEST(HidingDataset, HeldOutRowsAreThoseOfTheText) {
+  std::vector<int32_t> ids(100);
+  std::iota(ids.begin(), ids.end(), 0);
+  std::vector<TokenShard> shards;
+  shards.push_back(TokenShard::parse(shard_bytes({ids}), "memory"));
+  const auto corpus = std::make_shared<Corpus>(std::move(shards), "memory");
+  for (const int64_t length : {10, 40, 95}) {
+    const auto text = std::make_shared<TextDataset>(
+        corpus, TextOptions{.length = length, .seed = 3, .held_out = 0.05});
+    const MaskedDataset masked(text, byte_ids(), 5);
+    const SpanDataset spans(text, byte_ids(), 5);
+    for (const Dataset* data :
+         {static_cast<const Dataset*>(&masked), static_cast<const Dataset*>(&spans)}) {
+      ASSERT_EQ(data->held_out_sets().at(0).rows, 1);
+      const Batch held = data->held_out(0, 0, 1);
+      for (const int64_t target : held.targets)
+        EXPECT_TRUE(target == kIgnored || target >= 95) << target;
+      for (uint64_t step = 0; step < 10; ++step)
+        for (const int64_t target : data->train(whole_batch(step, 1)).targets)
+          EXPECT_TRUE(target < 95 || target >= 100) << target;
+    }
+    EXPECT_EQ(spans.held_out(0, 0, 1).source.size() + spans.held_out(0, 0, 1).targets.size(),
+              5U + 4U)
+        << "a sentinel and an end on either side";
+  }
 }
 
 }  // namespace

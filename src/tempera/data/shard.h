@@ -11,9 +11,9 @@
 
 #include "tempera/base/files.h"
 
-// A file of token ids with document boundaries (docs/data.md has the layout). A shard is believed
-// only after every count was checked against the file's size, both checksums match and every id is
-// below the vocabulary; after that, reading needs no more checks.
+// A file of token ids with document boundaries (docs/reference/data.md has the layout). A shard is
+// believed only after every count was checked against the file's size, both checksums match and
+// every id is below the vocabulary; after that, reading needs no more checks.
 namespace tempera::data {
 
 inline constexpr std::string_view kShardSuffix = ".tokens";

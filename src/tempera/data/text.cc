@@ -4,13 +4,14 @@
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "tempera/base/error.h"
-#include "tempera/base/files.h"
+#include "tempera/base/file_reader.h"
 #include "tempera/base/suggest.h"
 
 namespace tempera::data {
@@ -44,20 +45,83 @@ constexpr std::array kKnownFormats{
     KnownFormat{"\xFE\xFF"sv, "it is UTF-16: convert it first (iconv -f utf-16 -t utf-8)"},
 };
 
-void check_text(std::string_view bytes, const std::string& origin) {
-  TEMPERA_CHECK(!bytes.empty(), "'", origin, "' is empty; give a file with text in it");
-  const size_t nul = bytes.find('\0');
-  const int64_t invalid = count_invalid_utf8(bytes);
+// The next bytes of a text, as many as there is room for; 0 at its end.
+using Read = FunctionRef<size_t(std::span<char> out)>;
+
+// A text as parts of at most kPart bytes, whose memory is all that it needs.
+class TextParts {
+ public:
+  explicit TextParts(Read read) : read_(read), buffer_(kPart) {}
+
+  // The bytes that are not taken yet: kPart of them, or all that are left.
+  std::string_view peek() {
+    while (!ended_ && held_ < kPart) {
+      if (begin_ > 0) std::memmove(buffer_.data(), buffer_.data() + begin_, held_);
+      begin_ = 0;
+      const size_t count = read_(std::span(buffer_).subspan(held_));
+      held_ += count;
+      ended_ = count == 0;
+    }
+    return {buffer_.data() + begin_, held_};
+  }
+  void take(size_t count) {
+    begin_ += count;
+    held_ -= count;
+  }
+  bool ended() const { return ended_; }
+
+ private:
+  static constexpr size_t kPart = size_t{1} << 20;
+
+  Read read_;
+  std::vector<char> buffer_;
+  size_t begin_ = 0, held_ = 0;
+  bool ended_ = false;
+};
+
+// How much of a text can be looked at before the rest is known: no character is cut.
+size_t whole_characters(std::string_view text) {
+  for (size_t back = 1; back <= std::min<size_t>(4, text.size()); ++back)
+    if ((static_cast<unsigned char>(text[text.size() - back]) & 0xC0) != 0x80)
+      return text.size() - back;
+  return text.size();
+}
+
+struct TextFacts {
+  uint64_t bytes = 0;
+  int64_t invalid = 0;  // bytes of no well-formed UTF-8
+  std::optional<uint64_t> nul = {};
+  std::string begin = {};
+};
+
+TextFacts facts_of(Read read) {
+  TextFacts facts;
+  TextParts parts(read);
+  for (auto text = parts.peek(); !text.empty(); text = parts.peek()) {
+    if (!parts.ended() && whole_characters(text) > 0) text = text.substr(0, whole_characters(text));
+    if (facts.bytes == 0) facts.begin = text.substr(0, 16);
+    const size_t nul = text.find('\0');
+    if (!facts.nul && nul != std::string_view::npos) facts.nul = facts.bytes + nul;
+    facts.invalid += count_invalid_utf8(text);
+    facts.bytes += text.size();
+    parts.take(text.size());
+  }
+  return facts;
+}
+
+void check_text(Read read, const std::string& origin) {
+  const TextFacts facts = facts_of(read);
+  TEMPERA_CHECK(facts.bytes > 0, "'", origin, "' is empty; give a file with text in it");
   const bool other_encoding =
-      static_cast<double>(invalid) > 0.01 * static_cast<double>(bytes.size());
-  if (nul == std::string_view::npos && !other_encoding) return;
+      static_cast<double>(facts.invalid) > 0.01 * static_cast<double>(facts.bytes);
+  if (!facts.nul && !other_encoding) return;
   for (const auto& [magic, advice] : kKnownFormats)
-    TEMPERA_CHECK(!bytes.starts_with(magic), "'", origin, "' is not a text file: ", advice);
-  TEMPERA_CHECK(nul == std::string_view::npos, "'", origin,
-                "' is a binary file, not text: it has a NUL byte at offset ", nul,
+    TEMPERA_CHECK(!facts.begin.starts_with(magic), "'", origin, "' is not a text file: ", advice);
+  TEMPERA_CHECK(!facts.nul, "'", origin,
+                "' is a binary file, not text: it has a NUL byte at offset ", *facts.nul,
                 "; give UTF-8 text, or jsonl with a \"text\" on each line");
   throw Error(
-      concat("'", origin, "' is not UTF-8 text: ", invalid, " of its ", bytes.size(),
+      concat("'", origin, "' is not UTF-8 text: ", facts.invalid, " of its ", facts.bytes,
              " bytes are no valid UTF-8; if it is text in another encoding, convert it first "
              "(iconv -f latin1 -t utf-8)"));
 }
@@ -71,21 +135,35 @@ std::string_view take_line(std::string_view& text) {
   return line;
 }
 
-void split_plain(std::string_view text, FunctionRef<void(std::string_view)> take) {
-  size_t begin = 0;
-  for (size_t from = 0;;) {
-    const size_t found = text.find(kSeparator, from);
-    if (found == std::string_view::npos) break;
-    const size_t behind = found + kSeparator.size();
-    std::string_view rest = text.substr(behind);
-    const size_t left = rest.size();
-    const bool alone = (found == 0 || text[found - 1] == '\n') && take_line(rest).empty();
-    from = alone ? behind + left - rest.size() : behind;
-    if (!alone) continue;
-    if (found > begin) take(text.substr(begin, found - begin));
-    begin = from;
+// A line, or a part of one that is longer than any part of the text.
+struct LinePart {
+  std::string_view text;  // with the line's end
+  bool begins = false, ends = false;
+};
+
+std::string_view without_end(std::string_view line) { return take_line(line); }
+
+void for_each_line(Read read, FunctionRef<void(const LinePart&)> take) {
+  TextParts parts(read);
+  bool begins = true;
+  for (auto text = parts.peek(); !text.empty(); text = parts.peek()) {
+    size_t done = 0;
+    for (;;) {
+      const size_t end = text.find('\n', done);
+      if (end == std::string_view::npos) break;
+      take({text.substr(done, end + 1 - done), begins, true});
+      begins = true;
+      done = end + 1;
+    }
+    // Nothing but a part of a line is left, which may go on behind: it is read again with more, or
+    // is all that fits.
+    if (done == 0 || parts.ended()) {
+      if (done < text.size()) take({text.substr(done), begins, parts.ended()});
+      begins = false;
+      done = text.size();
+    }
+    parts.take(done);
   }
-  if (begin < text.size()) take(text.substr(begin));
 }
 
 std::string text_of_line(std::string_view line, const std::string& origin, int64_t number) {
@@ -126,6 +204,60 @@ std::string_view take_piece(std::string_view& text) {
   const std::string_view piece = text.substr(0, size);
   text.remove_prefix(size);
   return piece;
+}
+
+using TakePiece = FunctionRef<void(std::string_view piece, bool last)>;
+
+void split_plain(Read read, TakePiece take) {
+  std::string document;
+  const auto end_document = [&] {
+    for (std::string_view left = document; !left.empty();) {
+      const std::string_view piece = take_piece(left);
+      take(piece, left.empty());
+    }
+    document.clear();
+  };
+  for_each_line(read, [&](const LinePart& part) {
+    if (part.begins && part.ends && without_end(part.text) == kSeparator) return end_document();
+    document += part.text;
+    while (document.size() > 2 * kPiece) {
+      std::string_view left = document;
+      take(take_piece(left), false);
+      document.erase(0, document.size() - left.size());
+    }
+  });
+  end_document();
+}
+
+void split_jsonl(Read read, const std::string& origin, TakePiece take) {
+  std::string line;
+  int64_t number = 0;
+  for_each_line(read, [&](const LinePart& part) {
+    if (part.begins) line.clear();
+    line += part.text;
+    if (!part.ends) return;
+    ++number;
+    const std::string_view object = without_end(line);
+    if (object.find_first_not_of(" \t") == std::string_view::npos) return;
+    const std::string text = text_of_line(object, origin, number);
+    for (std::string_view left = text; !left.empty();) {
+      const std::string_view piece = take_piece(left);
+      take(piece, left.empty());
+    }
+  });
+}
+
+// Whole documents out of their pieces.
+void join_pieces(FunctionRef<void(TakePiece)> each_piece,
+                 FunctionRef<void(std::string_view document)> take) {
+  std::string document;
+  each_piece([&](std::string_view piece, bool last) {
+    if (last && document.empty()) return take(piece);
+    document += piece;
+    if (!last) return;
+    take(document);
+    document.clear();
+  });
 }
 
 bool is_jsonl(const fs::path& path) {
@@ -178,6 +310,8 @@ int64_t count_invalid_utf8(std::string_view text) {
 void check_readable_file(const fs::path& path) {
   std::error_code code;
   const fs::file_status status = fs::status(path, code);
+  TEMPERA_CHECK(status.type() != fs::file_type::none, "cannot read '", path.string(),
+                "': ", code.message());
   if (status.type() == fs::file_type::not_found) {
     const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
     TEMPERA_CHECK(fs::is_directory(folder, code), "there is no file '", path.string(),
@@ -194,30 +328,45 @@ void check_readable_file(const fs::path& path) {
 
 void for_each_document(std::string_view bytes, bool jsonl, const std::string& origin,
                        FunctionRef<void(std::string_view)> take) {
-  check_text(bytes, origin);
-  if (!jsonl) return split_plain(bytes, take);
-  for (int64_t number = 1; !bytes.empty(); ++number) {
-    const std::string_view line = take_line(bytes);
-    if (line.find_first_not_of(" \t") == std::string_view::npos) continue;
-    const std::string text = text_of_line(line, origin, number);
-    if (!text.empty()) take(text);
-  }
+  std::string_view left = bytes;
+  const auto read = [&](std::span<char> out) {
+    const size_t count = left.copy(out.data(), out.size());
+    left.remove_prefix(count);
+    return count;
+  };
+  check_text(read, origin);
+  left = bytes;
+  join_pieces(
+      [&](TakePiece piece) { jsonl ? split_jsonl(read, origin, piece) : split_plain(read, piece); },
+      take);
+}
+
+void for_each_piece(const fs::path& path, TakePiece take) {
+  check_readable_file(path);
+  FileReader file(path);
+  const auto read = [&](std::span<char> out) { return file.read(out); };
+  check_text(read, path.string());
+  file.rewind();
+  is_jsonl(path) ? split_jsonl(read, path.string(), take) : split_plain(read, take);
 }
 
 void for_each_document(const fs::path& path, FunctionRef<void(std::string_view)> take) {
-  check_readable_file(path);
-  const MappedFile file(path);
-  const auto bytes = file.bytes();
-  for_each_document({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, is_jsonl(path),
-                    path.string(), take);
+  join_pieces([&](TakePiece piece) { for_each_piece(path, piece); }, take);
 }
 
 std::vector<std::string> read_lines(const fs::path& path) {
   check_readable_file(path);
-  const MappedFile file(path);
-  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.size());
-  check_text(text, path.string());
-  return lines_of(text);
+  FileReader file(path);
+  const auto read = [&](std::span<char> out) { return file.read(out); };
+  check_text(read, path.string());
+  file.rewind();
+  std::vector<std::string> lines;
+  for_each_line(read, [&](const LinePart& part) {
+    if (part.begins) lines.emplace_back();
+    lines.back() += part.text;
+    if (part.ends) lines.back().resize(without_end(lines.back()).size());
+  });
+  return lines;
 }
 
 std::vector<std::string> lines_of(std::string_view text) {
@@ -230,18 +379,14 @@ void tokenize_file(const fs::path& path, const text::Tokenizer& tokenizer, Shard
                    FunctionRef<void(const TextProgress&)> report) {
   std::vector<int32_t> ids;
   int64_t done = 0;
-  for_each_document(path, [&](std::string_view document) {
-    while (!document.empty()) {
-      const std::string_view piece = take_piece(document);
-      ids.clear();
-      tokenizer.encode(piece, ids);
-      const bool last = document.empty();
-      if (last && tokenizer.special().end_of_text) ids.push_back(*tokenizer.special().end_of_text);
-      builder.append(ids);
-      if (last) builder.end_document();
-      done += static_cast<int64_t>(piece.size());
-      report({.bytes = done, .tokens = static_cast<int64_t>(ids.size()), .document_ended = last});
-    }
+  for_each_piece(path, [&](std::string_view piece, bool last) {
+    ids.clear();
+    tokenizer.encode(piece, ids);
+    if (last && tokenizer.special().end_of_text) ids.push_back(*tokenizer.special().end_of_text);
+    builder.append(ids);
+    if (last) builder.end_document();
+    done += static_cast<int64_t>(piece.size());
+    report({.bytes = done, .tokens = static_cast<int64_t>(ids.size()), .document_ended = last});
   });
 }
 

@@ -23,7 +23,11 @@ void check_readable_file(const std::filesystem::path& path);
 // are no text, and, with the number of the line, for lines that are not what jsonl needs.
 void for_each_document(const std::filesystem::path& path,
                        FunctionRef<void(std::string_view document)> take);
-// The same for bytes in memory; origin names them in messages.
+// The same in pieces of bounded size, the last of each document marked as such: the memory that it
+// takes does not grow with the file. A file that changes meanwhile is refused.
+void for_each_piece(const std::filesystem::path& path,
+                    FunctionRef<void(std::string_view piece, bool last)> take);
+// Documents of bytes in memory; origin names them in messages.
 void for_each_document(std::string_view bytes, bool jsonl, const std::string& origin,
                        FunctionRef<void(std::string_view document)> take);
 

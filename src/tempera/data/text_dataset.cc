@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "tempera/base/error.h"
@@ -14,10 +15,44 @@ namespace {
 
 // Fewer documents than these are too coarse to hold some out.
 constexpr int64_t kManyDocuments = 100;
+// One token to read and one to predict.
+constexpr int64_t kFewestHeldOut = 2;
+
+// Holds out whole documents, chosen by a fixed permutation, until they have the tokens wanted.
+// None where the documents are too few or too long for that.
+std::optional<TextSplit> split_by_documents(const Corpus& corpus, int64_t wanted) {
+  const int64_t documents = corpus.documents();
+  if (documents < kManyDocuments) return std::nullopt;
+  const int64_t most = std::min(wanted + wanted / 2, corpus.tokens() - 1);
+  const Permutation order(static_cast<uint64_t>(documents), derive_seed(0, "text/held-out"));
+  std::vector<bool> chosen(static_cast<size_t>(documents));
+  int64_t held = 0;
+  for (int64_t i = 0; i < documents && held < wanted; ++i) {
+    const auto document = static_cast<int64_t>(order(static_cast<uint64_t>(i)));
+    const int64_t size = corpus.document_begin(document + 1) - corpus.document_begin(document);
+    if (held + size > most) continue;
+    chosen[static_cast<size_t>(document)] = true;
+    held += size;
+  }
+  if (held < wanted) return std::nullopt;
+  TextSplit split;
+  for (int64_t i = 0; i < documents; ++i)
+    (chosen[static_cast<size_t>(i)] ? split.held_out : split.train)
+        .add(corpus.document_begin(i), corpus.document_begin(i + 1));
+  return split;
+}
+
+TextSplit split_tail(const Corpus& corpus, int64_t wanted) {
+  const int64_t cut = corpus.tokens() - wanted;
+  TextSplit split;
+  split.train.add(0, cut);
+  split.held_out.add(cut, corpus.tokens());
+  return split;
+}
 
 }  // namespace
 
-void TextDataset::Part::add(int64_t begin, int64_t end) {
+void TextPart::add(int64_t begin, int64_t end) {
   if (!begins_.empty() && begins_.back() + tokens() - starts_[starts_.size() - 2] == begin) {
     starts_.back() += end - begin;
     return;
@@ -26,66 +61,44 @@ void TextDataset::Part::add(int64_t begin, int64_t end) {
   starts_.push_back(tokens() + end - begin);
 }
 
-TextDataset::Part::Place TextDataset::Part::place(int64_t at) const {
+TextPart::Place TextPart::place(int64_t at) const {
   const auto run = static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), at) -
                                        starts_.begin() - 1);
   const int64_t offset = begins_[run] - starts_[run];
   return {.token = at + offset, .end = starts_[run + 1] + offset};
 }
 
+TextSplit split_text(const Corpus& corpus, double held_out) {
+  TEMPERA_CHECK(held_out >= 0 && held_out < 1, "a held-out share of ", held_out,
+                "; expected 0 to below 1, such as 0.05");
+  const int64_t total = corpus.tokens();
+  if (held_out == 0) {
+    TextSplit split;
+    split.train.add(0, total);
+    return split;
+  }
+  TEMPERA_CHECK(total > kFewestHeldOut, "the data '", corpus.name(), "' is too small: ", total,
+                " tokens cannot be split into some to train on and some held out; give more text");
+  const auto share = static_cast<int64_t>(std::ceil(held_out * static_cast<double>(total)));
+  const int64_t wanted = std::clamp(share, kFewestHeldOut, total - 1);
+  if (auto split = split_by_documents(corpus, wanted)) return *std::move(split);
+  return split_tail(corpus, wanted);
+}
+
 TextDataset::TextDataset(std::shared_ptr<const Corpus> corpus, const TextOptions& options)
     : corpus_(std::move(corpus)),
       length_(options.length),
-      order_seed_(derive_seed(options.seed, "text/order")) {
+      order_seed_(derive_seed(options.seed, "text/order")),
+      split_(split_text(*corpus_, options.held_out)) {
   TEMPERA_CHECK(length_ >= 1, "rows of ", length_, " tokens; expected at least 1");
-  TEMPERA_CHECK(options.held_out >= 0 && options.held_out < 1, "a held-out share of ",
-                options.held_out, "; expected 0 to below 1, such as 0.05");
-  const int64_t total = corpus_->tokens();
-  const int64_t needed = options.held_out > 0 ? 2 * length_ : length_;
-  TEMPERA_CHECK(total >= needed, "the data '", corpus_->name(), "' is too small: it has ", total,
-                " tokens, a context of ", length_, " needs at least ", needed,
-                options.held_out > 0 ? " (one row to train on and one held out)" : "",
-                "; give more text or a shorter context");
-  if (options.held_out == 0) {
-    train_.add(0, total);
-    return;
-  }
-  const auto share = static_cast<int64_t>(std::ceil(options.held_out * static_cast<double>(total)));
-  const int64_t wanted = std::clamp(share, length_, total - length_);
-  if (!split_by_documents(wanted)) split_tail(wanted);
-  held_out_sets_ = {{.label = "held-out",
-                     .size = length_,
-                     .rows = held_out_.tokens() / length_,
-                     .length = length_}};
-}
-
-// Holds out whole documents, chosen by a fixed permutation, until they have the tokens wanted.
-// False, with nothing done, where the documents are too few or too long for that.
-bool TextDataset::split_by_documents(int64_t wanted) {
-  const int64_t documents = corpus_->documents();
-  if (documents < kManyDocuments) return false;
-  const int64_t most = std::min(wanted + wanted / 2, corpus_->tokens() - length_);
-  const Permutation order(static_cast<uint64_t>(documents), derive_seed(0, "text/held-out"));
-  std::vector<bool> chosen(static_cast<size_t>(documents));
-  int64_t held = 0;
-  for (int64_t i = 0; i < documents && held < wanted; ++i) {
-    const auto document = static_cast<int64_t>(order(static_cast<uint64_t>(i)));
-    const int64_t size = corpus_->document_begin(document + 1) - corpus_->document_begin(document);
-    if (held + size > most) continue;
-    chosen[static_cast<size_t>(document)] = true;
-    held += size;
-  }
-  if (held < wanted) return false;
-  for (int64_t i = 0; i < documents; ++i)
-    (chosen[static_cast<size_t>(i)] ? held_out_ : train_)
-        .add(corpus_->document_begin(i), corpus_->document_begin(i + 1));
-  return true;
-}
-
-void TextDataset::split_tail(int64_t wanted) {
-  const int64_t cut = corpus_->tokens() - wanted;
-  train_.add(0, cut);
-  held_out_.add(cut, corpus_->tokens());
+  TEMPERA_CHECK(train_tokens() >= length_, "the data '", corpus_->name(), "' is too small: it has ",
+                train_tokens(), " tokens to train on (", held_out_tokens(),
+                " are held out), and a context of ", length_,
+                " needs one row of that; give more text or a shorter context");
+  if (options.held_out == 0) return;
+  const int64_t length = std::min(length_, held_out_tokens());
+  held_out_sets_ = {
+      {.label = "held-out", .size = length, .rows = held_out_tokens() / length, .length = length}};
 }
 
 Batch TextDataset::train(const BatchRequest& request) const {
@@ -98,27 +111,29 @@ Batch TextDataset::train(const BatchRequest& request) const {
     const Permutation order(rows, mix64(order_seed_ + sample / rows));
     windows.push_back(static_cast<int64_t>(order(sample % rows)));
   }
-  return pack(train_, windows);
+  return pack(split_.train, length_, windows);
 }
 
 Batch TextDataset::held_out(size_t set, int64_t first_row, int64_t rows) const {
   check_held_out(*this, set, first_row, rows);
   std::vector<int64_t> windows;
   for (int64_t row = 0; row < rows; ++row) windows.push_back(first_row + row);
-  return pack(held_out_, windows);
+  return pack(split_.held_out, held_out_sets_[set].length, windows);
 }
 
-Batch TextDataset::pack(const Part& part, std::span<const int64_t> windows) const {
+Batch TextDataset::pack(const TextPart& part, int64_t length,
+                        std::span<const int64_t> windows) const {
   Batch batch;
   batch.rows = static_cast<int64_t>(windows.size());
-  batch.length = length_;
-  batch.tokens.resize(windows.size() * static_cast<size_t>(length_));
+  batch.length = length;
+  batch.tokens.resize(windows.size() * static_cast<size_t>(length));
   batch.targets.resize(batch.tokens.size());
   std::vector<std::vector<int64_t>> lengths(windows.size());
   size_t most = 0;
   for (size_t row = 0; row < windows.size(); ++row) {
-    const size_t at = row * static_cast<size_t>(length_);
-    pack_row(part, windows[row], batch.tokens.data() + at, batch.targets.data() + at, lengths[row]);
+    const size_t at = row * static_cast<size_t>(length);
+    pack_row(part, windows[row], std::span(batch.tokens).subspan(at, static_cast<size_t>(length)),
+             batch.targets.data() + at, lengths[row]);
     most = std::max(most, lengths[row].size());
   }
   if (most > 1) {
@@ -131,15 +146,17 @@ Batch TextDataset::pack(const Part& part, std::span<const int64_t> windows) cons
   return batch;
 }
 
-void TextDataset::pack_row(const Part& part, int64_t window, int64_t* tokens, int64_t* targets,
-                           std::vector<int64_t>& lengths) const {
+void TextDataset::pack_row(const TextPart& part, int64_t window, std::span<int64_t> tokens,
+                           int64_t* targets, std::vector<int64_t>& lengths) const {
+  const auto length = static_cast<int64_t>(tokens.size());
   int64_t filled = 0;
-  while (filled < length_) {
-    const Part::Place place = part.place(window * length_ + filled);
+  while (filled < length) {
+    const TextPart::Place place = part.place(window * length + filled);
     const int64_t end = std::min(place.end, corpus_->document_end(place.token));
-    const int64_t count = std::min(end - place.token, length_ - filled);
-    corpus_->read(place.token, {tokens + filled, static_cast<size_t>(count)});
-    std::copy_n(tokens + filled + 1, count - 1, targets + filled);
+    const int64_t count = std::min(end - place.token, length - filled);
+    const auto here = tokens.subspan(static_cast<size_t>(filled), static_cast<size_t>(count));
+    corpus_->read(place.token, here);
+    std::copy(here.begin() + 1, here.end(), targets + filled);
     int64_t& last = targets[filled + count - 1];
     last = kIgnored;
     if (place.token + count < end) corpus_->read(place.token + count, {&last, 1});

@@ -11,6 +11,30 @@
 
 namespace tempera::data {
 
+// A part of a corpus: runs of tokens, one after the other.
+class TextPart {
+ public:
+  void add(int64_t begin, int64_t end);
+  int64_t tokens() const { return starts_.back(); }
+  struct Place {
+    int64_t token;  // in the corpus
+    int64_t end;    // of the run, in the corpus
+  };
+  Place place(int64_t at) const;
+
+ private:
+  std::vector<int64_t> begins_;     // of each run, in the corpus
+  std::vector<int64_t> starts_{0};  // of each run, in the part; and the end
+};
+
+// What is trained on, and what never is. The split depends on the text and the share alone, not on
+// the length of a row or on a seed: whatever trains on a text or measures on it, the held-out part
+// is the same.
+struct TextSplit {
+  TextPart train, held_out;
+};
+TextSplit split_text(const Corpus& corpus, double held_out);
+
 struct TextOptions {
   int64_t length = 0;      // tokens of a row
   uint64_t seed = 0;       // of the order of training
@@ -31,43 +55,26 @@ class TextDataset final : public Dataset {
   int64_t classes() const override { return corpus_->vocabulary(); }
   int64_t train_length() const override { return length_; }
   Batch train(const BatchRequest& request) const override;
-  // One set (none where nothing is held out): the rows in the order of the text.
+  // One set (none where nothing is held out): the rows in the order of the text. A held-out part
+  // that is shorter than a row is one row, as long as there is text.
   const std::vector<HeldOutSet>& held_out_sets() const override { return held_out_sets_; }
   Batch held_out(size_t set, int64_t first_row, int64_t rows) const override;
 
   // Rows of one epoch of training.
-  int64_t train_rows() const { return train_.tokens() / length_; }
-  int64_t train_tokens() const { return train_.tokens(); }
-  int64_t held_out_tokens() const { return held_out_.tokens(); }
+  int64_t train_rows() const { return split_.train.tokens() / length_; }
+  int64_t train_tokens() const { return split_.train.tokens(); }
+  int64_t held_out_tokens() const { return split_.held_out.tokens(); }
 
  private:
-  // A part of the corpus: runs of tokens, one behind the other.
-  class Part {
-   public:
-    void add(int64_t begin, int64_t end);
-    int64_t tokens() const { return starts_.back(); }
-    struct Place {
-      int64_t token;  // in the corpus
-      int64_t end;    // of the run, in the corpus
-    };
-    Place place(int64_t at) const;
-
-   private:
-    std::vector<int64_t> begins_;     // of each run, in the corpus
-    std::vector<int64_t> starts_{0};  // of each run, in the part; and the end
-  };
-
-  bool split_by_documents(int64_t wanted);
-  void split_tail(int64_t wanted);
-  Batch pack(const Part& part, std::span<const int64_t> windows) const;
-  void pack_row(const Part& part, int64_t window, int64_t* tokens, int64_t* targets,
+  Batch pack(const TextPart& part, int64_t length, std::span<const int64_t> windows) const;
+  // Row `window` of the part, tokens.size() long.
+  void pack_row(const TextPart& part, int64_t window, std::span<int64_t> tokens, int64_t* targets,
                 std::vector<int64_t>& lengths) const;
 
   std::shared_ptr<const Corpus> corpus_;
   int64_t length_;
   uint64_t order_seed_;
-  Part train_;
-  Part held_out_;
+  TextSplit split_;
   std::vector<HeldOutSet> held_out_sets_;
 };
 

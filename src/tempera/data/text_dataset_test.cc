@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "tempera/data/testing.h"
 
@@ -160,18 +162,77 @@ TEST(TextDataset, OneHugeDocumentAmongManyDoesNotSwallowTheTraining) {
   EXPECT_EQ(data.train_tokens(), 9180);
 }
 
-TEST(TextDataset, SmallDataStillHoldsOutARow) {
+TEST(TextDataset, AHeldOutPartShorterThanARowIsOneRow) {
   const TextDataset data(counting_tokens(100), {.length = 40, .seed = 1, .held_out = 0.05});
-  EXPECT_EQ(data.held_out_sets()[0].rows, 1);
-  EXPECT_EQ(data.train_rows(), 1);
+  EXPECT_EQ(data.train_tokens(), 95);
+  ASSERT_EQ(data.held_out_sets()[0].rows, 1);
+  EXPECT_EQ(data.held_out_sets()[0].length, 5);
+  const Batch held = data.held_out(0, 0, 1);
+  EXPECT_EQ(held.length, 5);
+  EXPECT_EQ(held.tokens, (std::vector<int64_t>{95, 96, 97, 98, 99}));
+  EXPECT_EQ(held.targets, (std::vector<int64_t>{96, 97, 98, 99, kIgnored}));
+  EXPECT_EQ(TextDataset(counting_tokens(3), {.length = 1, .seed = 1, .held_out = 0.01})
+                .held_out(0, 0, 2)
+                .targets,
+            (std::vector<int64_t>{2, kIgnored}))
+      << "the least that can be measured";
+}
+
+// Documents of all sizes, in which no token occurs twice.
+std::shared_ptr<const Corpus> counting_documents(int32_t count, int32_t longest) {
+  std::vector<std::vector<int32_t>> documents;
+  int32_t next = 0;
+  for (int32_t i = 0; i < count; ++i) {
+    documents.emplace_back(static_cast<size_t>(1 + i * 37 % longest));
+    std::iota(documents.back().begin(), documents.back().end(), next);
+    next = documents.back().back() + 1;
+  }
+  return corpus_of(documents);
+}
+
+void add_to(std::set<int64_t>& seen, const Batch& batch) {
+  seen.insert(batch.tokens.begin(), batch.tokens.end());
+  for (const int64_t target : batch.targets)
+    if (target != kIgnored) seen.insert(target);
+}
+
+// Whatever length trained and whatever length measures: a stage, an evaluation with another window,
+// a fine-tuning of the same text.
+TEST(TextDataset, NoHeldOutTokenIsEverTrainedOn) {
+  for (const auto& corpus : {counting_tokens(3001), counting_documents(99, 60),
+                             counting_documents(400, 17), counting_documents(150, 400)}) {
+    for (const double share : {0.003, 0.05, 0.3, 0.9}) {
+      std::set<int64_t> trained, measured;
+      std::set<std::pair<int64_t, int64_t>> sizes;
+      for (const int64_t length : {1, 7, 64, 150, 256, 1000}) {
+        const TextOptions options{.length = length, .seed = 5, .held_out = share};
+        if (split_text(*corpus, share).train.tokens() < length) {
+          EXPECT_THROW(TextDataset(corpus, options), Error);
+          continue;
+        }
+        const TextDataset data(corpus, options);
+        sizes.emplace(data.train_tokens(), data.held_out_tokens());
+        for (uint64_t row = 0; row < static_cast<uint64_t>(data.train_rows()); ++row)
+          add_to(trained, data.train(whole_batch(row, 1)));
+        add_to(measured, data.held_out(0, 0, data.held_out_sets()[0].rows));
+      }
+      EXPECT_EQ(sizes.size(), 1U) << "the same split at every length, share " << share;
+      std::vector<int64_t> both;
+      std::ranges::set_intersection(trained, measured, std::back_inserter(both));
+      EXPECT_TRUE(both.empty()) << both.size() << " tokens of share " << share;
+      EXPECT_FALSE(measured.empty());
+    }
+  }
 }
 
 TEST(TextDataset, WhatCannotWorkIsSaidAtOnce) {
   const auto message = [](int32_t size, const TextOptions& options) {
     return error_of([&] { TextDataset(counting_tokens(size), options); });
   };
-  EXPECT_NE(message(99, {.length = 50, .seed = 0, .held_out = 0.05})
-                .find("has 99 tokens, a context of 50"),
+  EXPECT_NE(message(99, {.length = 95, .seed = 0, .held_out = 0.05})
+                .find("has 94 tokens to train on (5 are held out), and a context of 95"),
+            std::string::npos);
+  EXPECT_NE(message(2, {.length = 1, .seed = 0, .held_out = 0.05}).find("2 tokens cannot be split"),
             std::string::npos);
   EXPECT_NE(message(49, {.length = 50, .seed = 0, .held_out = 0}).find("too small"),
             std::string::npos);

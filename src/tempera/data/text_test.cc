@@ -1,10 +1,13 @@
 #include "tempera/data/text.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <vector>
 
 #include "tempera/base/files.h"
+#include "tempera/data/corpus.h"
 #include "tempera/data/testing.h"
 
 namespace tempera::data {
@@ -138,6 +141,91 @@ TEST(Text, LongDocumentsGoInPiecesAndComeBackWhole) {
     }
     EXPECT_TRUE(joined == whole);
   }
+}
+
+// Lines and characters that lie across the parts in which a file is read.
+TEST(Text, FilesAreReadInPartsAsTheyWouldBeWhole) {
+  const TempFolder folder;
+  constexpr size_t kPart = size_t{1} << 20;
+  for (const size_t at :
+       {kPart - 16, kPart - 15, kPart - 14, kPart - 2, kPart - 1, kPart, kPart + 1}) {
+    const std::string first = std::string(at - 1, 'a') + "\n", second = "b\xE2\x82\xAC\n";
+    const auto path = put(folder.path() / "a.txt", first + "<|endoftext|>\r\n" + second);
+    Documents found;
+    for_each_document(path, [&](std::string_view document) { found.emplace_back(document); });
+    EXPECT_TRUE(found == (Documents{first, second})) << at;
+    EXPECT_EQ(read_lines(path).at(2), "b\xE2\x82\xAC") << at;
+    EXPECT_EQ(read_lines(path).size(), 3U) << at;
+    std::string euros(at % 3, 'x');
+    while (euros.size() < 2 * kPart) euros += "\xE2\x82\xAC";
+    EXPECT_TRUE(documents_of(euros) == Documents{euros}) << at;
+    const std::string text(at, 'c');
+    EXPECT_TRUE(documents_of("{\"text\": \"" + text + "\"}\r\n{\"text\": \"d\"}", true) ==
+                (Documents{text, "d"}))
+        << at;
+  }
+  expect_in(error_in(std::string(kPart + 5, 'a') + '\0'), "NUL byte at offset 1048581");
+  expect_in(error_in(std::string(2 * kPart, '\xE9')), "2097152 of its 2097152 bytes");
+}
+
+TEST(Text, AFileThatChangesWhileItIsReadIsRefused) {
+  const TempFolder folder;
+  const auto path = folder.path() / "a.txt";
+  std::string text;
+  while (text.size() < size_t{20} << 20) text += "a line of text\n";
+  const auto message_when = [&](const std::function<void()>& change) {
+    put(path, text);
+    bool changed = false;
+    return error_of([&] {
+      for_each_piece(path, [&](std::string_view, bool) {
+        if (!changed) change();
+        changed = true;
+      });
+    });
+  };
+  const auto append = [&] { std::ofstream(path, std::ios::app) << "more\n"; };
+  expect_in(message_when([&] { std::filesystem::resize_file(path, 1000); }),
+            "now 1000; wait until");
+  expect_in(message_when([&] { std::filesystem::resize_file(path, 0); }),
+            "changed while it was read");
+  expect_in(message_when(append), "changed while it was read: it had ");
+  // Replaced by renaming, as editors do: the old text is read to its end.
+  EXPECT_EQ(message_when([&] { write_file(path, "new"); }), "nothing was thrown");
+}
+
+TEST(Text, WhatCannotBeReadIsSaid) {
+  const TempFolder folder;
+  const auto file = put(folder.path() / "a.txt", "text");
+  expect_in(error_of([&] { check_readable_file(file / "inner.txt"); }), "there is no file");
+  expect_in(error_of([&] { read_lines(put(folder.path() / "empty.txt", "")); }), "is empty");
+  expect_in(error_of([&] { read_lines(put(folder.path() / "b", std::string_view("a\0b", 3))); }),
+            "binary file");
+}
+
+// Nothing is forbidden to root, so it becomes somebody else.
+TEST(Text, WhatIsForbiddenIsSaid) {
+  namespace fs = std::filesystem;
+  const TempFolder folder;
+  const auto closed = folder.path() / "closed";
+  fs::create_directory(closed);
+  put(closed / "a.txt", "text");
+  const bool root = ::geteuid() == 0;
+  fs::permissions(folder.path(), fs::perms::all);
+  fs::permissions(closed, root ? fs::perms::owner_all : fs::perms::none);
+  if (root) {
+    ASSERT_EQ(::seteuid(65534), 0);
+  }
+  const auto error = [](const fs::path& path) {
+    return error_of([&] { Corpus::open(std::span(&path, 1), nullptr); });
+  };
+  expect_in(error(closed), "cannot read the folder '" + closed.string() + "': Permission denied");
+  expect_in(error(closed / "a.txt"), "Permission denied");
+  expect_in(error_of([&] { for_each_document(closed / "a.txt", [](std::string_view) {}); }),
+            "Permission denied");
+  if (root) {
+    ASSERT_EQ(::seteuid(0), 0);
+  }
+  fs::permissions(closed, fs::perms::owner_all);
 }
 
 }  // namespace

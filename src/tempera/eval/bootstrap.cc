@@ -58,4 +58,18 @@ Estimate bootstrap_mean(std::span<const double> examples, int64_t seed) {
   return estimate;
 }
 
+Estimate binomial(double share, int64_t count) {
+  TEMPERA_CHECK(count > 0, "no example to measure");
+  constexpr double kDeviations = 1.959963984540054;  // of a normal distribution, 95 % within
+  const auto n = static_cast<double>(count);
+  const double square = kDeviations * kDeviations / n;
+  const double variance = share * (1 - share);
+  const double middle = (share + square / 2) / (1 + square);
+  const double half = kDeviations * std::sqrt(variance / n + square / (4 * n)) / (1 + square);
+  return {.value = share,
+          .standard_error = count > 1 ? std::sqrt(variance / (n - 1)) : 0,
+          .low = std::max(0.0, middle - half),
+          .high = std::min(1.0, middle + half)};
+}
+
 }  // namespace tempera::eval

@@ -9,7 +9,7 @@ namespace tempera::eval {
 struct Estimate {
   double value = 0;
   double standard_error = 0;
-  double low = 0, high = 0;  // the middle 95 % of the resamples
+  double low = 0, high = 0;  // of the 95 % interval; of resamples: the middle 95 %
 };
 
 // What the value would have been with other examples of the same kind: it is computed again for
@@ -21,5 +21,10 @@ Estimate bootstrap(std::span<const double> examples, const Statistic& statistic,
 // Of the mean, whose standard error needs no resamples: the examples' deviation (over n - 1) over
 // sqrt(n).
 Estimate bootstrap_mean(std::span<const double> examples, int64_t seed = 0);
+
+// Of the share of right answers among `count` independent ones: Wilson's score interval, which
+// leaves room for what was not seen where all or none are right. The standard error is that of
+// bootstrap_mean.
+Estimate binomial(double share, int64_t count);
 
 }  // namespace tempera::eval

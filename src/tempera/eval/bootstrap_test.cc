@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tempera/base/error.h"
+#include "tempera/data/random.h"
 
 namespace tempera::eval {
 namespace {
@@ -20,6 +21,36 @@ TEST(Bootstrap, OfAMeanIsNearTheNormalInterval) {
   EXPECT_NEAR(estimate.low, 0.25 - 1.96 * error, 0.006);
   EXPECT_NEAR(estimate.high, 0.25 + 1.96 * error, 0.006);
   EXPECT_EQ(bootstrap_mean(values).low, estimate.low);
+}
+
+// By hand, after Wilson (1927).
+TEST(Bootstrap, ABinomialShare) {
+  const auto half = binomial(0.5, 10);
+  EXPECT_NEAR(half.low, 0.236593, 1e-6);
+  EXPECT_NEAR(half.high, 0.763407, 1e-6);
+  EXPECT_NEAR(half.standard_error, std::sqrt(0.25 / 9), 1e-12);
+  const auto all = binomial(1, 20);
+  EXPECT_NEAR(all.low, 20 / (20 + 1.959963984540054 * 1.959963984540054), 1e-12);
+  EXPECT_EQ(all.high, 1);
+  EXPECT_EQ(binomial(0, 20).low, 0);
+  EXPECT_NEAR(binomial(0, 20).high, 1 - all.low, 1e-12);
+  EXPECT_THROW(binomial(0, 0), Error);
+}
+
+// How often the interval holds the true share, over many repetitions of 40 independent answers.
+TEST(Bootstrap, ABinomialIntervalHoldsTheTruth) {
+  for (const double truth : {0.1, 0.5, 0.9}) {
+    int held = 0;
+    constexpr int kTimes = 2000, kAnswers = 40;
+    for (int time = 0; time < kTimes; ++time) {
+      data::RandomStream random(7, static_cast<uint64_t>(time));
+      int right = 0;
+      for (int i = 0; i < kAnswers; ++i) right += random.uniform() < truth ? 1 : 0;
+      const auto found = binomial(right / static_cast<double>(kAnswers), kAnswers);
+      held += found.low <= truth && truth <= found.high ? 1 : 0;
+    }
+    EXPECT_NEAR(held / static_cast<double>(kTimes), 0.95, 0.025) << truth;
+  }
 }
 
 TEST(Bootstrap, OfAnyStatistic) {

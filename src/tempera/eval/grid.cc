@@ -1,5 +1,6 @@
 #include "tempera/eval/grid.h"
 
+#include <algorithm>
 #include <iomanip>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -10,16 +11,6 @@ namespace tempera::eval {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Estimate estimate(const std::vector<GridCell>& cells, size_t first, size_t count) {
-  std::vector<double> answers;
-  for (size_t i = first; i < first + count; ++i) {
-    const GridCell& cell = cells[i];
-    answers.insert(answers.end(), static_cast<size_t>(cell.hits), 1.0);
-    answers.insert(answers.end(), static_cast<size_t>(cell.cases - cell.hits), 0.0);
-  }
-  return bootstrap_mean(answers);
-}
 
 int64_t cases_of(const Grid& grid, size_t length) {
   int64_t cases = 0;
@@ -91,12 +82,24 @@ GridCell& Grid::cell(size_t length, size_t depth) {
   return cells.at(length * std::max<size_t>(depths.size(), 1) + depth);
 }
 
-Estimate Grid::at_length(size_t length) const {
-  const size_t count = std::max<size_t>(depths.size(), 1);
-  return estimate(cells, length * count, count);
+Estimate Grid::estimate(size_t first, size_t count) const {
+  int64_t hits = 0, cases = 0, texts = 0;
+  for (size_t i = first; i < first + count; ++i) {
+    hits += cells[i].hits;
+    cases += cells[i].cases;
+    texts += cells[i].texts;
+  }
+  TEMPERA_CHECK(cases > 0 && texts > 0, "no case of '", task, "' was asked");
+  if (examples > 0) texts = std::min(texts, examples);
+  return binomial(static_cast<double>(hits) / static_cast<double>(cases), texts);
 }
 
-Estimate Grid::overall() const { return estimate(cells, 0, cells.size()); }
+Estimate Grid::at_length(size_t length) const {
+  const size_t count = std::max<size_t>(depths.size(), 1);
+  return estimate(length * count, count);
+}
+
+Estimate Grid::overall() const { return estimate(0, cells.size()); }
 
 Json to_json(const Grid& grid) {
   const auto estimated = [](const Estimate& accuracy) {
@@ -112,7 +115,8 @@ Json to_json(const Grid& grid) {
     lengths.push_back(std::move(row));
   }
   for (const auto& cell : grid.cells) {
-    Json entry{{"length", cell.length}, {"hits", cell.hits}, {"cases", cell.cases}};
+    Json entry{
+        {"length", cell.length}, {"hits", cell.hits}, {"cases", cell.cases}, {"texts", cell.texts}};
     if (!grid.depths.empty()) entry["depth"] = cell.depth;
     cells.push_back(std::move(entry));
   }

@@ -10,6 +10,7 @@ namespace tempera::eval {
 namespace {
 
 void count_hits(const LongCase& asked, std::span<const Likelihood> scores, GridCell& cell) {
+  ++cell.texts;
   const auto greedy = std::ranges::count_if(scores, &Likelihood::greedy);
   if (asked.rule == HitRule::kEach) {
     cell.cases += static_cast<int64_t>(scores.size());
@@ -38,17 +39,20 @@ Grid score_long_task(nn::Model& model, const text::Tokenizer& tokenizer, const L
   const LongSource source = open_source(task, options, tokenizer);
   const auto depths = task.depths ? options.depths : std::vector<double>();
   Grid grid = Grid::empty(task.name, options.lengths, depths);
+  grid.examples = static_cast<int64_t>(source.examples.size());
+  const auto cases_of_cell = static_cast<size_t>(options.cases);
   int64_t done = 0;
   for (size_t c = 0; c < grid.cells.size(); ++c) {
     GridCell& cell = grid.cells[c];
     std::vector<LongCase> cases;
     std::vector<Request> requests;
-    for (size_t i = 0; i < static_cast<size_t>(options.cases); ++i) {
-      cases.push_back(task.make(source, {.length = cell.length,
-                                         .depth = cell.depth,
-                                         .index = i,
-                                         .group = i,
-                                         .random = case_stream(task, options, cell.length, i)}));
+    for (size_t i = 0; i < cases_of_cell; ++i) {
+      cases.push_back(
+          task.make(source, {.length = cell.length,
+                             .depth = cell.depth,
+                             .index = c * cases_of_cell + i,
+                             .group = i,
+                             .random = case_stream(task, options, {cell.length, cell.depth, i})}));
       requests.insert(requests.end(), cases.back().requests.begin(), cases.back().requests.end());
     }
     const auto scores = score_requests(model, requests);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <set>
 
 #include "tempera/base/files.h"
 #include "tempera/eval/testing_copier.h"
@@ -29,6 +30,53 @@ TEST(LongScore, ACopyingModelFindsWhatStandsThere) {
                                       {.lengths = {700}, .depths = {}, .cases = 3});
   EXPECT_EQ(values.cells.at(0).cases, 3);
   EXPECT_EQ(values.cells[0].hits, 0);
+}
+
+// Remembers what it was asked.
+class Recorder final : public CopyingModel {
+ public:
+  Recorder() : CopyingModel(1) {}
+  torch::Tensor hidden(const nn::Batch& batch, const nn::LayerObserver& observer) override {
+    const auto rows = batch.tokens.accessor<int64_t, 2>();
+    for (int64_t b = 0; b < rows.size(0); ++b) {
+      std::string text;
+      for (int64_t t = 0; t < rows.size(1); ++t) text += static_cast<char>(rows[b][t]);
+      texts.insert(text);
+    }
+    return CopyingModel::hidden(batch, observer);
+  }
+  std::multiset<std::string> texts;
+};
+
+TEST(LongScore, EveryCellHasTextsOfItsOwn) {
+  Recorder model;
+  const LongTaskOptions options{.lengths = {300, 310}, .depths = {0, 0.5, 1}, .cases = 3};
+  const auto grid =
+      score_long_task(model, text::ByteTokenizer(), *find_long_task("passkey"), options);
+  ASSERT_EQ(model.texts.size(), 18U);
+  std::set<std::string> numbers;
+  for (const auto& text : model.texts) numbers.insert(text.substr(text.find("key is ") + 7, 5));
+  EXPECT_EQ(numbers.size(), 18U) << "a number for each case";
+  for (const auto& cell : grid.cells) EXPECT_EQ(cell.texts, 3);
+}
+
+// A file's examples are asked in turn, and each counts once however often it is asked.
+TEST(LongScore, CellsTakeTheExamplesOfAFileInTurn) {
+  const TempFolder folder;
+  const auto file = (folder.path() / "examples.jsonl").string();
+  std::ofstream lines(file);
+  for (int i = 0; i < 7; ++i)
+    lines << "{\"question\": \"Who is " << i << "?\", \"answers\": [\"x\"], \"passages\": [\"p" << i
+          << "\"]}\n";
+  lines.close();
+  Recorder model;
+  const LongTaskOptions options{.file = file, .lengths = {300}, .depths = {0, 0.5, 1}, .cases = 3};
+  const auto grid = score_long_task(model, text::ByteTokenizer(), *find_long_task("qa"), options);
+  std::multiset<char> asked;
+  for (const auto& text : model.texts) asked.insert(text[text.find("Who is ") + 7]);
+  EXPECT_EQ(asked, (std::multiset<char>{'0', '0', '1', '1', '2', '3', '4', '5', '6'}));
+  EXPECT_EQ(grid.examples, 7);
+  EXPECT_DOUBLE_EQ(grid.overall().high, binomial(0, 7).high);
 }
 
 TEST(LongScore, TheLikeliestLabelWins) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "tempera/base/error.h"
 
@@ -98,6 +99,15 @@ LongCase make_needle_values(const LongSource& source, LongPlace place) {
   return hidden_case(source, place, hidden);
 }
 
+// The same cell twice would count its texts twice.
+template <class T>
+void check_distinct(const LongTask& task, const char* what, std::vector<T> values) {
+  std::ranges::sort(values);
+  const auto twice = std::ranges::adjacent_find(values);
+  if (twice != values.end())
+    throw UsageError(concat(task.name, ": the ", what, " ", *twice, " given twice"));
+}
+
 }  // namespace
 
 LongSource open_source(const LongTask& task, const LongTaskOptions& options,
@@ -142,16 +152,19 @@ void check_long_options(const LongTask& task, const LongTaskOptions& options) {
   if (options.needles < 1 || options.needles > kMostNames)
     throw UsageError(
         concat(task.name, ": ", options.needles, " needles given; 1 to ", kMostNames, " expected"));
+  check_distinct(task, "length", options.lengths);
+  check_distinct(task, "depth", options.depths);
   for (const double depth : options.depths)
     if (!(depth >= 0 && depth <= 1))
       throw UsageError(concat(task.name, ": a depth of ", depth,
                               " given; 0 is the begin of the text, 1 its end"));
 }
 
-data::RandomStream case_stream(const LongTask& task, const LongTaskOptions& options, int64_t length,
-                               size_t index) {
-  return {data::derive_seed(static_cast<uint64_t>(options.seed), task.name),
-          static_cast<uint64_t>(length), static_cast<uint32_t>(index)};
+data::RandomStream case_stream(const LongTask& task, const LongTaskOptions& options,
+                               const CaseOf& which) {
+  const uint64_t seed = data::derive_seed(static_cast<uint64_t>(options.seed), task.name);
+  return {data::mix64(seed + std::bit_cast<uint64_t>(which.depth)),
+          static_cast<uint64_t>(which.length), static_cast<uint32_t>(which.number)};
 }
 
 }  // namespace tempera::eval

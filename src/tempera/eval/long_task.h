@@ -49,9 +49,9 @@ struct LongSource {
 struct LongPlace {
   int64_t length = 0;
   double depth = 0;
-  size_t index = 0;  // of the case
+  size_t index = 0;  // of the case, over all lengths and depths
   size_t group = 0;
-  data::RandomStream random;  // the same at every depth
+  data::RandomStream random;
 };
 
 struct LongTask {
@@ -71,10 +71,15 @@ LongSource open_source(const LongTask& task, const LongTaskOptions& options,
                        const text::Tokenizer& tokenizer);
 // Throws UsageError for what cannot be asked.
 void check_long_options(const LongTask& task, const LongTaskOptions& options);
-// The random numbers of a case depend on the task, the seed, the length and the case's number
-// alone.
-data::RandomStream case_stream(const LongTask& task, const LongTaskOptions& options, int64_t length,
-                               size_t index);
+// Case `number` of a length and a depth. Its random numbers, and with them its text, depend on
+// these, the task and the seed alone; no two cases have the same.
+struct CaseOf {
+  int64_t length = 0;
+  double depth = 0;
+  size_t number = 0;
+};
+data::RandomStream case_stream(const LongTask& task, const LongTaskOptions& options,
+                               const CaseOf& which);
 
 // The tasks whose text is filled with parts of the same kind as the one that is asked for. The text
 // has at most the given length.

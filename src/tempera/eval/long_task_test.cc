@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <set>
 
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
@@ -20,7 +21,7 @@ class LongTaskTest : public testing::Test {
                               .depth = depth,
                               .index = index,
                               .group = 3,
-                              .random = case_stream(task, options_, length_, index)});
+                              .random = case_stream(task, options_, {length_, depth, index})});
   }
   void write(const std::string& lines) {
     options_.file = (folder_.path() / "examples.jsonl").string();
@@ -53,6 +54,22 @@ TEST_F(LongTaskTest, EveryNeedleIsInTheText) {
           longest, static_cast<int64_t>(request.context.size() + request.continuation.size()));
     }
     EXPECT_EQ(longest, length_) << name;
+  }
+}
+
+// Neither what is hidden nor the text around it tells a case what another one found.
+TEST_F(LongTaskTest, NoTwoCasesShareTheirText) {
+  for (const char* name : {"passkey", "needle-keys", "key-value"}) {
+    std::set<std::string> answers, texts;
+    for (const double depth : {0.0, 0.25, 0.5, 0.75, 1.0})
+      for (size_t number = 0; number < 4; ++number) {
+        const auto request = make(name, depth, number).requests.at(0);
+        answers.insert(text_of(request.continuation));
+        texts.insert(text_of(request.context).substr(100, 100));
+        EXPECT_EQ(make(name, depth, number).requests.at(0).context, request.context);
+      }
+    EXPECT_EQ(answers.size(), 20U) << name;
+    EXPECT_GE(texts.size(), 19U) << name << ": but for the needle at the begin, by the hay";
   }
 }
 
@@ -156,6 +173,9 @@ TEST_F(LongTaskTest, RefusesWhatCannotBeAsked) {
   EXPECT_THROW(make("needle-keys"), UsageError);
   EXPECT_THROW(check_long_options(*find_long_task("passkey"), {.depths = {}}), UsageError);
   EXPECT_NO_THROW(check_long_options(*find_long_task("classify"), {.depths = {}}));
+  EXPECT_THROW(check_long_options(*find_long_task("passkey"), {.depths = {0.5, 0, 0.5}}),
+               UsageError);
+  EXPECT_THROW(check_long_options(*find_long_task("passkey"), {.lengths = {700, 700}}), UsageError);
   EXPECT_THROW(check_long_options(*find_long_task("needle-keys"), {.needles = 200}), UsageError);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "tempera/base/error.h"
@@ -17,6 +18,8 @@ namespace {
 // Enough rows to keep the matrix products busy, few enough for a small memory.
 constexpr int64_t kTokensPerPass = 8192;
 constexpr int64_t kFirstBucket = 16;
+// A last bucket with this many times fewer tokens than the one before it has too few.
+constexpr int64_t kFewer = 8;
 
 int64_t bucket_of(int64_t seen) {
   return seen < kFirstBucket ? 1
@@ -125,7 +128,9 @@ void LossByPosition::add(const torch::Tensor& losses, const nn::Batch& batch) {
         end += lengths[r][++document].item<int64_t>();
       }
       if (target[r][t] < 0) continue;
-      Sum& sum = sums_[bucket_of(t - begin + 1)];
+      const int64_t seen = t - begin + 1;
+      most_seen_ = std::max(most_seen_, seen);
+      Sum& sum = sums_[bucket_of(seen)];
       sum.loss += static_cast<double>(loss[r][t]);
       ++sum.tokens;
     }
@@ -133,14 +138,24 @@ void LossByPosition::add(const torch::Tensor& losses, const nn::Batch& batch) {
 }
 
 TextScores LossByPosition::scores() const {
+  auto sums = sums_;
+  if (sums.size() > 1) {
+    const auto last = std::prev(sums.end()), before = std::prev(last);
+    if (last->second.tokens < before->second.tokens / kFewer) {
+      before->second.loss += last->second.loss;
+      before->second.tokens += last->second.tokens;
+      sums.erase(last);
+    }
+  }
   TextScores result;
   double total = 0;
-  for (const auto& [first, sum] : sums_) {
+  for (const auto& [first, sum] : sums) {
     result.by_position.push_back({first, first == 1 ? kFirstBucket - 1 : 2 * first - 1, sum.tokens,
                                   sum.loss / static_cast<double>(sum.tokens)});
     total += sum.loss;
     result.tokens += sum.tokens;
   }
+  if (!result.by_position.empty()) result.by_position.back().last = most_seen_;
   result.loss = total / static_cast<double>(std::max<int64_t>(result.tokens, 1));
   result.perplexity = std::exp(result.loss);
   return result;

@@ -35,7 +35,9 @@ class LossByPosition {
   // Losses (B, T) of a batch; rows without a target are left out. A position counts from the begin
   // of its document.
   void add(const torch::Tensor& losses, const nn::Batch& batch);
-  // Buckets that double: 1 to 15 tokens seen, 16 to 31, 32 to 63, ...
+  // Buckets that double: 1 to 15 tokens seen, 16 to 31, 32 to 63, ... The last ends with the most
+  // that was seen; few tokens beyond a bound, as the last of a window of 64, go to the bucket
+  // before it: by themselves their loss would be noise.
   TextScores scores() const;
 
  private:
@@ -44,6 +46,7 @@ class LossByPosition {
     int64_t tokens = 0;
   };
   std::map<int64_t, Sum> sums_;  // by the bucket's first position
+  int64_t most_seen_ = 0;
 };
 
 using Document = std::vector<int32_t>;

@@ -61,14 +61,36 @@ TEST(Perplexity, ByPositionInTheWindow) {
   const auto model = model_of();
   const auto document = document_of(80);
   const auto scores = score_documents(*model, {{document}}, {64, 64});
-  ASSERT_EQ(scores.by_position.size(), 4U);  // 1-15, 16-31, 32-63, 64-127
+  ASSERT_EQ(scores.by_position.size(), 3U);  // 1-15, 16-31, 32-64
   EXPECT_EQ(scores.by_position[0].tokens, 15 + 15);
-  EXPECT_EQ(scores.by_position[3].tokens, 1);
+  EXPECT_EQ(scores.by_position[1].last, 31);
   EXPECT_EQ(scores.by_position[2].first, 32);
-  EXPECT_EQ(scores.by_position[2].last, 63);
+  EXPECT_EQ(scores.by_position[2].last, 64);
+  EXPECT_EQ(scores.by_position[2].tokens, 33) << "with the one token that has seen all 64";
   double sum = 0;
   for (int64_t at = 16; at < 32; ++at) sum += loss_of(*model, document, 0, at);
   EXPECT_NEAR(scores.by_position[1].loss, sum / 16, 1e-4);
+  sum = 0;
+  for (int64_t at = 32; at < 65; ++at) sum += loss_of(*model, document, 0, at);
+  EXPECT_NEAR(scores.by_position[2].loss, sum / 33, 1e-4);
+}
+
+// Windows of every length: no row stands for a handful of tokens, and none is lost.
+TEST(Perplexity, TheLastBucketHasEnoughTokens) {
+  for (const int64_t window : {1, 15, 16, 17, 32, 48, 64, 66, 100, 256, 300}) {
+    nn::Batch batch;
+    batch.targets = torch::zeros({3, window}, torch::kInt64);
+    LossByPosition sums;
+    sums.add(torch::ones({3, window}), batch);
+    const auto scores = sums.scores();
+    EXPECT_EQ(scores.tokens, 3 * window);
+    const auto& rows = scores.by_position;
+    EXPECT_EQ(rows.back().last, window);
+    for (size_t i = 1; i < rows.size(); ++i) {
+      EXPECT_GE(8 * rows[i].tokens, rows[i - 1].tokens - 7) << window;
+      EXPECT_EQ(rows[i].first, rows[i - 1].last + 1) << window;
+    }
+  }
 }
 
 TEST(Perplexity, PackedDocumentsCountFromTheirBegin) {

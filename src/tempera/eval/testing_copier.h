@@ -9,7 +9,7 @@ namespace tempera::eval {
 
 // A model of bytes that knows one trick: where the last bytes stood before, not more than `reach`
 // bytes ago, it is sure of the byte that followed them there.
-class CopyingModel final : public nn::Model {
+class CopyingModel : public nn::Model {
  public:
   explicit CopyingModel(int64_t reach) : Model(config_of_bytes()), reach_(reach) {
     weight_ = torch::eye(text::ByteTokenizer::kVocabulary);

@@ -127,12 +127,19 @@ void window_fields(Fields& f, ModelConfig& c, const std::vector<bool>& fallback)
     if (c.window == 0) return f.set("sliding_window", nullptr);
     f.set("sliding_window", c.window);
     Json types = Json::array();
-    for (int64_t layer = 0; layer < c.layers; ++layer)
-      types.push_back(c.attention_window(layer) ? "sliding_attention" : "full_attention");
-    return f.set("layer_types", std::move(types));
+    bool told = true;
+    for (int64_t layer = 0; layer < c.layers; ++layer) {
+      const bool slides = c.attention_window(layer).has_value();
+      types.push_back(slides ? "sliding_attention" : "full_attention");
+      told = told && slides == fallback[static_cast<size_t>(layer)];
+    }
+    // transformers takes a Mistral with a list for another family.
+    if (!told) f.set("layer_types", std::move(types));
+    return;
   }
+  constexpr int64_t kAbsentWindow = 4096;
   int64_t window = 0;
-  f.integer("sliding_window", window, 0);
+  f.integer("sliding_window", window, f.stated("sliding_window") ? 0 : kAbsentWindow);
   std::vector<bool> chosen = fallback;
   if (const Json* types = f.find("layer_types")) {
     TEMPERA_CHECK(types->is_array() && types->size() == fallback.size(), f.where(),
@@ -193,9 +200,10 @@ void named_sizes(Fields& f, ModelConfig& c) {
   f.integer("max_position_embeddings", c.context);
 }
 
-void shape_fields(Fields& f, ModelConfig& c) {
+void shape_fields(Fields& f, ModelConfig& c, int64_t absent) {
   named_sizes(f, c);
-  f.integer("num_key_value_heads", c.kv_heads, c.heads);
+  const bool own = absent == 0 || f.stated("num_key_value_heads");
+  f.integer("num_key_value_heads", c.kv_heads, own ? c.heads : absent);
 }
 
 }  // namespace tempera::families

@@ -4,6 +4,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/families/family.h"
+#include "tempera/families/gguf.h"
 
 namespace tempera::families {
 namespace {
@@ -156,6 +157,78 @@ TEST(Families, T5SaysHowItsScoresAreScaled) {
   EXPECT_EQ(read(json).logit_scale, 1);
   json["relative_attention_num_buckets"] = 16;
   EXPECT_NE(refusal(json).find("relative_attention_num_buckets"), std::string::npos);
+}
+
+// As transformers does; null switches off, and is written for what is off.
+TEST(Families, AbsentFieldsHaveTheFamilysOwnNumbers) {
+  auto json = llama_json();
+  json.erase("num_key_value_heads");
+  json["num_attention_heads"] = 32;
+  EXPECT_EQ(read(json).kv_heads, 32);
+  for (const auto& [name, heads] : {std::pair{"mistral", 8}, {"qwen2", 32}, {"gemma2", 4}}) {
+    auto other = json;
+    other["model_type"] = name;
+    other.erase("hidden_act");
+    EXPECT_EQ(read(other).kv_heads, heads) << name;
+    other["num_key_value_heads"] = nullptr;
+    EXPECT_EQ(read(other).kv_heads, 32) << name;
+  }
+  json["model_type"] = "mistral";
+  EXPECT_EQ(read(json).attention_window(0), 4096);
+  json["sliding_window"] = nullptr;
+  EXPECT_EQ(read(json).window, 0);
+  json["model_type"] = "gemma2";
+  json.erase("hidden_act");
+  json.erase("sliding_window");
+  const ModelConfig gemma = read(json);
+  EXPECT_EQ(gemma.attention_window(2), 4096);
+  EXPECT_EQ(gemma.attention_cap, 50);
+  EXPECT_EQ(gemma.logit_cap, 30);
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "sliding_window"})
+    json[key] = nullptr;
+  const ModelConfig plain = read(json);
+  EXPECT_EQ(plain.window, 0);
+  EXPECT_EQ(plain.attention_cap, 0);
+  EXPECT_EQ(plain.logit_cap, 0);
+  const Json written = write_config(find_family("gemma2", ""), plain);
+  EXPECT_TRUE(written.at("attn_logit_softcapping").is_null());
+  EXPECT_TRUE(written.at("final_logit_softcapping").is_null());
+}
+
+// The format names no activation, and readers of gpt2 take the tanh form of GELU.
+TEST(Families, GgufRefusesWhatItsReadersWouldNotRun) {
+  ModelConfig config;
+  const Family& gpt2 = find_family("gpt2", "");
+  gpt2.shape(config);
+  config.vocabulary = 96;
+  const auto refused = [&](const Family& family) {
+    try {
+      gguf_metadata(family, config);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  config.activation = nn::Activation::kGeluTanh;
+  EXPECT_EQ(refused(gpt2), "");
+  config.activation = nn::Activation::kGelu;
+  EXPECT_NE(refused(gpt2).find("'gelu'"), std::string::npos);
+  config.activation = nn::Activation::kRelu;
+  EXPECT_NE(refused(gpt2).find("readers take 'gelu_new'"), std::string::npos);
+  const Family& llama = find_family("llama", "");
+  config = read(llama_json());
+  EXPECT_EQ(refused(llama), "");
+  config.attention_scale = 0.5;
+  EXPECT_NE(refused(llama).find("another one"), std::string::npos);
+  auto json = llama_json();
+  json["model_type"] = "gemma2";
+  json.erase("hidden_act");
+  json["head_dim"] = 256;
+  const Family& gemma2 = find_family("gemma2", "");
+  config = read(json);
+  EXPECT_EQ(refused(gemma2), "");
+  config.logit_cap = 0;
+  EXPECT_NE(refused(gemma2).find("soft caps"), std::string::npos);
 }
 
 TEST(Families, WindowsByLayer) {

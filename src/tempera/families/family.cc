@@ -84,10 +84,14 @@ nlohmann::json write_config(const Family& family, const ModelConfig& config) {
   return fields.json();
 }
 
+bool same_model(const ModelConfig& a, const ModelConfig& b) {
+  return spelled_out(a) == spelled_out(b);
+}
+
 bool can_express(const Family& family, const ModelConfig& config) {
   const ModelConfig wanted = spelled_out(config);
   try {
-    return spelled_out(read_config(family, write_config(family, wanted), "")) == wanted;
+    return same_model(read_config(family, write_config(family, wanted), ""), wanted);
   } catch (const Error&) {
     return false;
   }

@@ -58,7 +58,9 @@ nn::ModelConfig read_config(const Family& family, const nlohmann::json& json,
                             const std::string& where);
 nlohmann::json write_config(const Family& family, const nn::ModelConfig& config);
 
-// Whether writing and reading gives the same model, training aside.
+// Whether both describe the same model, training aside.
+bool same_model(const nn::ModelConfig& a, const nn::ModelConfig& b);
+// Whether writing and reading gives the same model.
 bool can_express(const Family& family, const nn::ModelConfig& config);
 // The family that can express the model, by writing and reading it; null: none.
 const Family* family_of(const nn::ModelConfig& config);

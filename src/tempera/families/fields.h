@@ -49,6 +49,10 @@ class Fields {
   // Fields that say nothing about the logits. They are not written.
   void ignore(std::initializer_list<std::string_view> keys);
 
+  // Whether the field is there, if only as null: files switch a part off so whose absence means
+  // the family's own number.
+  bool stated(std::string_view key) const { return json_.contains(key); }
+
   // For what is not a plain field.
   const Json* find(std::string_view key);
   void set(std::string_view key, Json value) { json_[std::string(key)] = std::move(value); }

@@ -96,17 +96,21 @@ void scale_keys(Fields& f, ModelConfig& c) {
 }
 
 void gemma2_keys(Fields& f, ModelConfig& c) {
-  f.number("attn_logit_softcapping", c.attention_cap, 0);
-  f.number("final_logit_softcapping", c.logit_cap, 0);
+  TEMPERA_CHECK(f.reading() || (c.attention_cap > 0 && c.logit_cap > 0),
+                "GGUF has no words for a Gemma-2 without its soft caps; export a Hugging Face "
+                "folder");
+  f.number("attn_logit_softcapping", c.attention_cap, kGemmaAttentionCap);
+  f.number("final_logit_softcapping", c.logit_cap, kGemmaLogitCap);
   f.integer("attention.sliding_window", c.window, 4096);
   if (!f.reading()) return;
   std::vector<bool> sliding(static_cast<size_t>(c.layers));
   for (size_t layer = 0; layer < sliding.size(); layer += 2) sliding[layer] = true;
   c.window_layers = layer_list(sliding);
   c.embedding_scale = std::sqrt(static_cast<double>(c.width));
-  c.attention_scale = c.layers == kGemmaLayers27B
-                          ? std::sqrt(static_cast<double>(c.heads) / static_cast<double>(c.width))
-                          : 0;
+  c.attention_scale =
+      c.layers == kGemmaLayers27B
+          ? 1 / std::sqrt(static_cast<double>(c.width) / static_cast<double>(c.heads))
+          : 0;
 }
 
 void gguf_fields(const Family& family, Fields& f, ModelConfig& c) {
@@ -135,6 +139,44 @@ void gguf_fields(const Family& family, Fields& f, ModelConfig& c) {
   f.ignore({"tensor_data_layout", "vocab_size"});
 }
 
+// The shape that all files of an architecture have. The format names no activation: readers take
+// the one that the published models of the family have.
+ModelConfig gguf_shape(const Family& family) {
+  ModelConfig config;
+  family.shape(config);
+  if (family.name == "gpt2") config.activation = nn::Activation::kGeluTanh;
+  if (family.name == "gpt_neox") config.activation = nn::Activation::kGelu;
+  return config;
+}
+
+// As transformers calls it.
+std::string activation_name(nn::Activation activation) {
+  for (const auto& [name, known] : plain_activations())
+    if (known == activation) return name;
+  return "a gated one";
+}
+
+// Throws where a reader of the keys would run another model.
+void check_read_back(const Family& family, const ModelConfig& config, const Json& keys) {
+  ModelConfig back = gguf_shape(family);
+  TEMPERA_CHECK(back.activation == config.activation, "GGUF has no words for the activation '",
+                activation_name(config.activation), "' of a model of the family ", family.name,
+                ": its readers take '", activation_name(back.activation),
+                "'; export a Hugging Face folder");
+  auto fields = Fields::reader(keys, "GGUF");
+  gguf_fields(family, fields, back);
+  // What the tensors say.
+  back.vocabulary = config.vocabulary;
+  back.outputs = config.outputs;
+  back.tied_embeddings = config.tied_embeddings;
+  back.attention_bias = config.attention_bias;
+  back.mlp_bias = config.mlp_bias;
+  if (config.rope.scaling == RopeScaling::kLlama3) back.rope = config.rope;
+  TEMPERA_CHECK(same_model(back, config), "GGUF has no words for a part of this model (scales of ",
+                "attention, layers with a window, or details of a RoPE scaling): its readers would "
+                "run another one; export a Hugging Face folder");
+}
+
 io::GgufValue to_value(const Json& value) {
   if (value.is_boolean()) return value.get<bool>();
   if (value.is_string()) return value.get<std::string>();
@@ -158,10 +200,7 @@ const Family& gguf_family(const io::Gguf& file, const std::string& where) {
 
 ModelConfig gguf_config(const io::Gguf& file, const std::string& where) {
   const Family& family = gguf_family(file, where);
-  ModelConfig config;
-  family.shape(config);
-  if (family.name == "gpt2" || family.name == "gpt_neox")
-    config.activation = family.name == "gpt2" ? nn::Activation::kGeluTanh : nn::Activation::kGelu;
+  ModelConfig config = gguf_shape(family);
   const auto has = [&](const char* name) { return file.find(name) != nullptr; };
   const auto* factors = file.find(kRopeFactors);
   TEMPERA_CHECK(!factors || takes_rope_factors(family), where, ": ", kRopeFactors,
@@ -196,6 +235,7 @@ io::GgufMetadata gguf_metadata(const Family& family, const ModelConfig& config) 
   ModelConfig copy = config;
   auto fields = Fields::writer();
   gguf_fields(family, fields, copy);
+  check_read_back(family, config, fields.json());
   io::GgufMetadata metadata;
   metadata.add("general.architecture", std::string(family.gguf));
   for (const auto& [key, value] : fields.json().items())

@@ -81,7 +81,7 @@ void llama_fields(Fields& f, ModelConfig& c) {
 }
 
 void mistral_fields(Fields& f, ModelConfig& c) {
-  shape_fields(f, c);
+  shape_fields(f, c, 8);
   silu_field(f);
   common_fields(f, c, 1e-6);
   head_size_field(f, c);
@@ -93,8 +93,9 @@ void mistral_fields(Fields& f, ModelConfig& c) {
 void qwen_window_fields(Fields& f, ModelConfig& c) {
   bool used = c.window > 0;
   f.flag("use_sliding_window", used, false);
-  int64_t full = 0;
-  if (f.reading()) f.integer("max_window_layers", full, 28);
+  constexpr int64_t kAbsentFull = 28;
+  int64_t full = kAbsentFull;
+  if (f.reading()) f.integer("max_window_layers", full, kAbsentFull);
   auto chosen = layers(c, used);
   for (int64_t layer = 0; layer < std::min(full, c.layers); ++layer)
     chosen[static_cast<size_t>(layer)] = false;
@@ -110,7 +111,7 @@ void qwen2_shape(ModelConfig& c) {
 }
 
 void qwen_fields(Fields& f, ModelConfig& c, int64_t head_size) {
-  shape_fields(f, c);
+  shape_fields(f, c, 32);
   silu_field(f);
   common_fields(f, c, 1e-6);
   head_size_field(f, c, head_size);
@@ -152,8 +153,14 @@ void gemma2_shape(ModelConfig& c) {
   c.activation = Activation::kGegluTanh;
 }
 
+// A soft cap of logits; null: none.
+void cap_field(Fields& f, std::string_view key, double& cap, double absent) {
+  if (!f.reading() && cap == 0) return f.set(key, nullptr);
+  f.number(key, cap, f.stated(key) ? 0 : absent);
+}
+
 void gemma2_fields(Fields& f, ModelConfig& c) {
-  shape_fields(f, c);
+  shape_fields(f, c, 4);
   f.fixed("hidden_activation", "gelu_pytorch_tanh");
   f.ignore({"hidden_act"});  // older files name another one there, which was never used
   common_fields(f, c, 1e-6);
@@ -164,8 +171,8 @@ void gemma2_fields(Fields& f, ModelConfig& c) {
   auto sliding = layers(c, false);
   for (size_t layer = 0; layer < sliding.size(); layer += 2) sliding[layer] = true;
   window_fields(f, c, sliding);
-  f.number("attn_logit_softcapping", c.attention_cap, 0);
-  f.number("final_logit_softcapping", c.logit_cap, 0);
+  cap_field(f, "attn_logit_softcapping", c.attention_cap, kGemmaAttentionCap);
+  cap_field(f, "final_logit_softcapping", c.logit_cap, kGemmaLogitCap);
   double scalar = c.attention_scale > 0 ? 1 / (c.attention_scale * c.attention_scale)
                                         : static_cast<double>(c.size_of_head());
   // Whole in all files, and readers insist on it.

@@ -5,7 +5,7 @@
 
 #include "tempera/base/parallel.h"
 
-// Attention with row temperatures (docs/kernels.md has the formulas):
+// Attention with row temperatures (docs/reference/kernels.md has the formulas):
 //
 //   logit_ij = cap(scale * a_q[i] * a_k[j] * <q_i, k_j> + bias_ij) * post[i]      masked last
 //   out_i    = sum_j softmax_j(logit_ij) * a_v[j] * v_j

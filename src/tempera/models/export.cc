@@ -2,6 +2,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
+#include "tempera/base/interrupt.h"
 #include "tempera/families/family.h"
 #include "tempera/models/fold.h"
 #include "tempera/models/tensor_file.h"
@@ -14,35 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-
-// A folder that is written beside and then takes its place.
-class NewFolder {
- public:
-  explicit NewFolder(const fs::path& folder)
-      : folder_(fs::absolute(folder).lexically_normal()), part_(folder_.string() + ".part") {
-    TEMPERA_CHECK(!fs::exists(folder_) || (fs::is_directory(folder_) && fs::is_empty(folder_)),
-                  folder.string(), " is there already; give --out another folder");
-    fs::remove_all(part_);
-    fs::create_directories(part_);
-  }
-  ~NewFolder() {
-    std::error_code ignored;
-    fs::remove_all(part_, ignored);
-  }
-  NewFolder(const NewFolder&) = delete;
-  NewFolder& operator=(const NewFolder&) = delete;
-
-  const fs::path& part() const { return part_; }
-  void finish() {
-    sync_folder(part_);
-    fs::remove(folder_);
-    fs::rename(part_, folder_);
-    sync_folder(folder_.parent_path());
-  }
-
- private:
-  fs::path folder_, part_;
-};
 
 const char* dtype_word(torch::ScalarType dtype) {
   if (dtype == torch::kBFloat16) return "bfloat16";
@@ -137,24 +109,23 @@ void write_own(const LoadedModel& loaded, const fs::path& folder, const ExportOp
 
 }  // namespace
 
-std::string export_folder(const LoadedModel& loaded, const fs::path& folder,
-                          const ExportOptions& options) {
-  NewFolder made(folder);
+std::string export_folder(const LoadedModel& loaded, NewOutput& out, const ExportOptions& options) {
   std::string written = "tempera";
   if (needs_fold(*loaded.model) && !options.fold) {
     TEMPERA_CHECK(options.as.empty(), "--as ", options.as,
                   ": the model has a temperature or adapters, which that format has no words for; "
                   "give --fold");
-    write_own(loaded, made.part(), options);
+    write_own(loaded, out.part(), options);
   } else {
     const auto model = without_temperature(loaded, options);
     const auto& family = family_to_write(loaded, model.config, options.as);
-    write_hf(loaded, made.part(), model, family, options);
+    write_hf(loaded, out.part(), model, family, options);
     written = family.name;
   }
   for (const auto& [name, bytes] : stored_tokenizer(loaded).files)
-    write_file(made.part() / name, bytes);
-  made.finish();
+    write_file(out.part() / name, bytes);
+  stop_if_interrupted("interrupted: nothing was written; run the same command again");
+  out.finish();
   return written;
 }
 

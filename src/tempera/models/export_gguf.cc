@@ -1,4 +1,5 @@
 #include "tempera/base/error.h"
+#include "tempera/base/interrupt.h"
 #include "tempera/families/gguf.h"
 #include "tempera/families/rope_factors.h"
 #include "tempera/io/gguf_blocks.h"
@@ -11,8 +12,6 @@
 
 namespace tempera::models {
 namespace {
-
-namespace fs = std::filesystem;
 
 // Vectors stay as they are, as other writers of the format have it; so do rows that are no whole
 // number of blocks.
@@ -69,8 +68,7 @@ bool add_tokenizer(const LoadedModel& loaded, int64_t rows, io::GgufMetadata& me
 
 }  // namespace
 
-bool export_gguf(const LoadedModel& loaded, const fs::path& path, bool folds, io::GgmlType type) {
-  TEMPERA_CHECK(!fs::exists(path), path.string(), " is there already; give --out another name");
+bool export_gguf(const LoadedModel& loaded, NewOutput& out, bool folds, io::GgmlType type) {
   // Without a temperature there is nothing to fold; with one, the format has no words for it.
   TEMPERA_CHECK(folds || !needs_fold(*loaded.model),
                 "GGUF has no words for a temperature or adapters; give --fold");
@@ -94,7 +92,8 @@ bool export_gguf(const LoadedModel& loaded, const fs::path& path, bool folds, io
   auto metadata = metadata_of(loaded, model.config, family, type);
   const bool tokenizer = add_tokenizer(loaded, model.config.vocabulary, metadata);
   std::vector<std::byte> bytes;
-  io::write_gguf(path, metadata, tensors, [&](size_t index) -> std::span<const std::byte> {
+  io::write_gguf(out.part(), metadata, tensors, [&](size_t index) -> std::span<const std::byte> {
+    stop_if_interrupted("interrupted: nothing was written; run the same command again");
     const auto& info = tensors[index];
     const auto plain = values[index]->to(torch::kFloat32).contiguous();
     bytes.resize(io::ggml_bytes(info.type, info.shape, info.name));
@@ -102,6 +101,7 @@ bool export_gguf(const LoadedModel& loaded, const fs::path& path, bool folds, io
                  bytes);
     return bytes;
   });
+  out.finish();
   return tokenizer;
 }
 

@@ -40,8 +40,9 @@ std::shared_ptr<nn::Model> empty_model(nn::ModelConfig config, const LoadOptions
 
 LoadedModel load_gguf(const fs::path& path, const LoadOptions& options) {
   const io::Gguf file(path);
-  const auto& family = families::gguf_family(file, path.string());
-  LoadedModel loaded{.model = empty_model(families::gguf_config(file, path.string()), options),
+  const std::string name = path.string();
+  const auto& family = families::gguf_family(file, name);
+  LoadedModel loaded{.model = empty_model(families::gguf_config(file, name), options),
                      .path = path,
                      .family = std::string(family.name)};
   load_weights(*loaded.model, families::gguf_rules(family), *source_of(file));
@@ -59,7 +60,7 @@ LoadedModel load_own(const fs::path& folder, const Json& json, const LoadOptions
                      .family = "tempera",
                      .config = json,
                      .tokenizer = own.value("tokenizer", "")};
-  const io::Safetensors weights(folder / "model.safetensors");
+  const io::Safetensors weights(folder);
   nn::StateMap state;
   for (const io::TensorView& view : weights.tensors()) state[view.name] = tensor_of(view);
   if (options.temperature) {

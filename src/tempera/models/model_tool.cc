@@ -109,7 +109,8 @@ void temper(const std::string& path, const std::string& method, const std::strin
       const auto index = torch::arange(parameter.tensor.numel(), torch::kFloat64);
       parameter.tensor.add_(((index * 12.9898 + ++phase).sin() * 0.3).view_as(parameter.tensor));
     }
-  models::export_folder(loaded, out, {});
+  NewOutput folder(out, NewOutput::Kind::kFolder);
+  models::export_folder(loaded, folder, {});
 }
 
 int run(const std::vector<std::string>& arguments) {

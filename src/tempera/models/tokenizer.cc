@@ -18,7 +18,21 @@ namespace fs = std::filesystem;
 // As much as a checkpoint takes of a small file.
 constexpr uint64_t kLargestTokenizerFile = 64U << 20;
 
-bool is_gguf(const LoadedModel& loaded) { return loaded.path.extension() == ".gguf"; }
+// Of kTokenizerFiles, those that are a tokenizer by themselves.
+constexpr const char* kVocabularies[] = {"tokenizer.json", "tokenizer.model", "vocab.json",
+                                         "merges.txt", "vocab.txt"};
+
+bool is_gguf(const fs::path& path) { return path.extension() == ".gguf"; }
+
+std::map<std::string, std::string> gguf_files(const io::GgufMetadata& metadata, int64_t context) {
+  auto files = text::tokenizer_files(text::read_gguf_tokenizer(metadata));
+  if (context > 0) files.config["model_max_length"] = context;
+  if (metadata.find("tokenizer.chat_template") != nullptr)
+    files.config["chat_template"] = metadata.get<std::string>("tokenizer.chat_template");
+  return {{"tokenizer.json", files.tokenizer_json},
+          {"tokenizer_config.json",
+           files.config.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"}};
+}
 
 }  // namespace
 
@@ -35,7 +49,7 @@ std::map<std::string, std::string> read_tokenizer_files(const fs::path& folder) 
 }
 
 std::shared_ptr<const text::Tokenizer> tokenizer_of(const LoadedModel& loaded) {
-  if (is_gguf(loaded)) {
+  if (is_gguf(loaded.path)) {
     const io::Gguf file(loaded.path);
     if (!file.metadata().find("tokenizer.ggml.model")) return nullptr;
     return text::make_tokenizer(text::read_gguf_tokenizer(file.metadata()));
@@ -55,23 +69,32 @@ std::shared_ptr<const text::Tokenizer> tokenizer_of(const LoadedModel& loaded) {
   return nullptr;
 }
 
+StoredTokenizer stored_tokenizer(const fs::path& given, const text::Tokenizer& tokenizer) {
+  StoredTokenizer stored{.name = tokenizer.name()};
+  if (is_gguf(given)) {
+    stored.files = gguf_files(io::Gguf(given).metadata(), 0);
+  } else if (fs::is_directory(given)) {
+    stored.files = read_tokenizer_files(given);
+  } else {
+    // What lies beside the file says more about it, but is no other tokenizer.
+    stored.files = read_tokenizer_files(given.parent_path());
+    for (const char* name : kVocabularies) stored.files.erase(name);
+    for (const auto& [name, path] : text::tokenizer_sources(given))
+      stored.files[name] = read_file(path, kLargestTokenizerFile);
+  }
+  return stored;
+}
+
 StoredTokenizer stored_tokenizer(const LoadedModel& loaded) {
   StoredTokenizer stored;
   if (const auto tokenizer = tokenizer_of(loaded)) stored.name = tokenizer->name();
   constexpr const char* kGeneration = "generation_config.json";
-  if (!is_gguf(loaded)) {
+  if (!is_gguf(loaded.path)) {
     stored.files = read_tokenizer_files(loaded.path);
   } else {
     const io::Gguf original(loaded.path);
-    const auto& metadata = original.metadata();
-    if (metadata.find("tokenizer.ggml.model") == nullptr) return stored;
-    auto files = text::tokenizer_files(text::read_gguf_tokenizer(metadata));
-    files.config["model_max_length"] = loaded.model->config().context;
-    if (metadata.find("tokenizer.chat_template") != nullptr)
-      files.config["chat_template"] = metadata.get<std::string>("tokenizer.chat_template");
-    stored.files["tokenizer.json"] = files.tokenizer_json;
-    stored.files["tokenizer_config.json"] =
-        files.config.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    if (original.metadata().find("tokenizer.ggml.model") == nullptr) return stored;
+    stored.files = gguf_files(original.metadata(), loaded.model->config().context);
   }
   const auto ends = end_tokens_of(loaded);
   if (!ends.empty() && !stored.files.contains(kGeneration))
@@ -81,7 +104,7 @@ StoredTokenizer stored_tokenizer(const LoadedModel& loaded) {
 
 std::vector<int64_t> end_tokens_of(const LoadedModel& loaded) {
   std::vector<int64_t> ends;
-  if (is_gguf(loaded)) {
+  if (is_gguf(loaded.path)) {
     const io::Gguf file(loaded.path);
     for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"})
       if (file.metadata().find(key)) ends.push_back(file.metadata().get<int64_t>(key));
@@ -100,7 +123,7 @@ std::vector<int64_t> end_tokens_of(const LoadedModel& loaded) {
 }
 
 std::optional<text::ChatTemplate> chat_template_of(const LoadedModel& loaded) {
-  if (!is_gguf(loaded)) return text::ChatTemplate::find(loaded.path);
+  if (!is_gguf(loaded.path)) return text::ChatTemplate::find(loaded.path);
   const io::Gguf file(loaded.path);
   if (!file.metadata().find("tokenizer.chat_template")) return std::nullopt;
   text::SpecialTexts special;

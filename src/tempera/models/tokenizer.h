@@ -42,6 +42,11 @@ inline constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
 // The contents of those that the folder has, by name.
 std::map<std::string, std::string> read_tokenizer_files(const std::filesystem::path& folder);
 
+// That of a tokenizer's file or folder, or of a .gguf file: a model's folder with these files has
+// the same tokenizer, whatever the name of the file was. Throws Error for a .gguf file whose
+// tokenizer has no such files.
+StoredTokenizer stored_tokenizer(const std::filesystem::path& given,
+                                 const text::Tokenizer& tokenizer);
 // That of a model: its files as they are, or made from what a GGUF file says.
 StoredTokenizer stored_tokenizer(const LoadedModel& loaded);
 

@@ -72,11 +72,14 @@ torch::Tensor Model::loss(const Batch& batch, double label_smoothing) {
     }
   }
   if (config_.logit_cap > 0 || output_bias().defined()) {
-    const auto options =
-        torch::nn::functional::CrossEntropyFuncOptions().ignore_index(-100).label_smoothing(
-            label_smoothing);
-    return torch::nn::functional::cross_entropy(project(rows).to(torch::kFloat32), targets,
-                                                options);
+    const auto options = torch::nn::functional::CrossEntropyFuncOptions()
+                             .ignore_index(-100)
+                             .label_smoothing(label_smoothing)
+                             .reduction(torch::kSum);
+    const auto sum =
+        torch::nn::functional::cross_entropy(project(rows).to(torch::kFloat32), targets, options);
+    // torch's own mean over no targets is NaN.
+    return sum / targets.ge(0).sum().clamp_min(1);
   }
   rows = head_rows(rows);
   if (config_.logit_scale != 1) rows = rows * config_.logit_scale;
@@ -165,6 +168,7 @@ int64_t Model::temperature_parameter_count() const {
 StateMap Model::state() const {
   StateMap map;
   for (const auto& item : named_parameters()) map[item.key()] = item.value().detach();
+  for (const auto& [name, original] : originals_) map[name] = original;
   for (const auto& item : named_buffers()) map[item.key()] = item.value().detach();
   return map;
 }
@@ -185,6 +189,23 @@ void Model::load_state(const StateMap& given) {
                   given.at(name).sizes(), " given, ", tensor.sizes(), " expected");
   const torch::NoGradGuard no_grad;
   for (const auto& [name, tensor] : own) tensor.copy_(given.at(name));
+  if (originals_.empty()) return;
+  for (const auto& item : named_parameters())
+    if (const auto found = originals_.find(item.key()); found != originals_.end())
+      item.value().copy_(found->second);
+}
+
+void Model::round_frozen(torch::ScalarType type) {
+  set_compute_type(type);
+  for (const auto& parameter : parameter_list()) {
+    const auto& tensor = parameter.tensor;
+    // Vectors are small, and products with them keep all their digits.
+    const bool matrix =
+        parameter.kind == ParameterKind::kMatrix || parameter.kind == ParameterKind::kEmbedding;
+    if (!matrix || tensor.requires_grad() || tensor.scalar_type() == type) continue;
+    originals_[parameter.name] = tensor.detach().to(torch::kCPU);
+    tensor.set_data(tensor.detach().to(type));
+  }
 }
 
 void require_decoder(const Model& model, std::string_view job) {

@@ -59,7 +59,7 @@ bool is_adapter(const std::string& name);
 // Whether it came to the model later: checkpoints of other programs have none of these.
 inline bool is_added(const std::string& name) { return is_temperature(name) || is_adapter(name); }
 
-// By name: parameters and buffers. The names are listed in docs/models.md.
+// By name: parameters and buffers. The names are listed in docs/reference/models.md.
 using StateMap = std::map<std::string, torch::Tensor>;
 
 // Called with the hidden states before the first layer (layer -1) and after each.
@@ -97,7 +97,7 @@ class Model : public torch::nn::Module {
   torch::Tensor project(const torch::Tensor& rows) const;
   // (B, T, outputs); (B, outputs) of a head that scores sequences.
   torch::Tensor logits(const Batch& batch) { return project(scored_rows(batch)); }
-  // Mean over the targets that are not -100.
+  // Mean over the targets that are not -100; 0 where there are none.
   torch::Tensor loss(const Batch& batch, double label_smoothing = 0);
   // As the targets, float32: the loss of every row, 0 where it has no target. No gradients.
   torch::Tensor token_losses(const Batch& batch);
@@ -133,6 +133,10 @@ class Model : public torch::nn::Module {
   int64_t parameter_count() const;
   int64_t temperature_parameter_count() const;
 
+  // Matrices that have no gradients become copies of this type, in which the model computes from
+  // now on. state() gives them as they were: all their digits stay, on the CPU.
+  void round_frozen(torch::ScalarType type);
+
   // The tensors themselves, not copies.
   StateMap state() const;
   // Copies the values in. Throws, naming the tensors, if names or shapes differ.
@@ -150,6 +154,7 @@ class Model : public torch::nn::Module {
  private:
   bool recompute_ = false;
   torch::ScalarType compute_type_ = torch::kFloat32;
+  StateMap originals_;  // of the matrices that round_frozen() rounded
 };
 
 // Throws unless the model is a decoder; `job` is what needs one.

@@ -241,5 +241,42 @@ TEST(Model, ComputesInBfloat16WithWideWeights) {
     EXPECT_EQ(parameter.tensor.grad().scalar_type(), torch::kFloat32) << parameter.name;
 }
 
+TEST(Model, FrozenMatricesKeepTheirDigitsBesideTheRoundedOnes) {
+  ModelConfig config = tiny_config();
+  config.mlp_bias = true;
+  const auto made = [&](bool gains_are_learned) {
+    auto model = make_model(config, 3);
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : model->parameter_list()) {
+      if (parameter.kind == ParameterKind::kVector) parameter.tensor.add_(0.123);
+      parameter.tensor.requires_grad_(gains_are_learned && parameter.name.ends_with("norm.weight"));
+    }
+    return model;
+  };
+  const auto plain = made(false), frozen = made(false), calibrated = made(true);
+  plain->set_compute_type(torch::kBFloat16);
+  frozen->round_frozen(torch::kBFloat16);
+  calibrated->round_frozen(torch::kBFloat16);
+  for (const auto& parameter : frozen->parameter_list())
+    EXPECT_EQ(parameter.tensor.scalar_type(),
+              parameter.kind == ParameterKind::kVector ? torch::kFloat32 : torch::kBFloat16)
+        << parameter.name;
+  const auto state = plain->state();
+  for (const auto& [name, tensor] : frozen->state())
+    EXPECT_TRUE(torch::equal(tensor, state.at(name))) << name;
+  // What is measured before and after learning is computed alike.
+  const auto wanted = eval_logits(*plain, tiny_batch());
+  EXPECT_TRUE(torch::equal(eval_logits(*frozen, tiny_batch()), wanted));
+  EXPECT_TRUE(torch::equal(eval_logits(*calibrated, tiny_batch()), wanted));
+
+  const auto other = make_model(config, 4);
+  other->set_compute_type(torch::kBFloat16);
+  calibrated->load_state(other->state());
+  for (const auto& [name, tensor] : calibrated->state())
+    EXPECT_TRUE(torch::equal(tensor, other->state().at(name))) << name;
+  EXPECT_TRUE(
+      torch::equal(eval_logits(*calibrated, tiny_batch()), eval_logits(*other, tiny_batch())));
+}
+
 }  // namespace
 }  // namespace tempera::nn

@@ -193,5 +193,27 @@ TEST(Dropout, KeepsTheMeanAndTheShare) {
             dropout_seed(1, 0, DropoutSite::kAttentionOutput));
 }
 
+// A part of a batch may have none, as where answers alone are learned.
+TEST(Loss, IsZeroWithoutTargets) {
+  for (const char* what : {"default", "caps"}) {
+    ModelConfig config = tiny_config();
+    option_values().at(what)(config);
+    const auto model = make_model(config, 3);
+    Batch batch = tiny_batch();
+    const auto targets = batch.targets.clone();
+    batch.targets.fill_(-100);
+    const auto [loss, found] = gradients(*model, batch);
+    EXPECT_EQ(loss.item<double>(), 0) << what;
+    for (const auto& [name, gradient] : found)
+      EXPECT_EQ(gradient.abs().max().item<double>(), 0) << what << " " << name;
+    batch.targets = targets;
+    batch.targets.select(1, 2).fill_(-100);
+    model->eval();
+    const double all = model->token_losses(batch).sum().item<double>();
+    const auto count = batch.targets.ge(0).sum().item<int64_t>();
+    EXPECT_NEAR(model->loss(batch).item<double>(), all / static_cast<double>(count), 1e-5) << what;
+  }
+}
+
 }  // namespace
 }  // namespace tempera::nn

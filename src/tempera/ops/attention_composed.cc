@@ -13,6 +13,8 @@
 #include "tempera/ops/host_mask.h"
 #include "tempera/ops/problem.h"
 #include "tempera/ops/prologue.h"
+#include "tempera/ops/storage.h"
+#include "tempera/ops/torch.h"
 
 namespace tempera::ops {
 namespace {
@@ -102,10 +104,21 @@ void scale(std::array<Tempered, 3>& parts, bool causal) {
   scale_in_one_pass(together, {});
 }
 
+// A row of queries sees the keys [first, last), each (B, 1, query rows, 1).
 struct VisibleKeys {
-  at::Tensor seen;   // (B, 1, query rows, key rows)
-  at::Tensor none;   // (B, 1, query rows, 1): the row sees nothing
+  at::Tensor first, last;
   at::Tensor log_n;  // (B, query rows)
+
+  VisibleKeys rows(int64_t from, int64_t count) const {
+    return {first.narrow(2, from, count), last.narrow(2, from, count), {}};
+  }
+  // (B, 1, query rows, 1): the row sees nothing.
+  at::Tensor none() const { return last.le(first); }
+  // (B, 1, query rows, key rows): for a few rows, since for all of them it may not fit.
+  at::Tensor seen(int64_t key_rows) const {
+    const at::Tensor key = at::arange(key_rows, first.options());
+    return key.ge(first).logical_and(key.lt(last));
+  }
 };
 
 // ranges: (B, query rows).
@@ -121,10 +134,8 @@ VisibleKeys visible(const std::vector<kernels::KeyRange>& ranges, const kernels:
   }
   const at::Tensor both = host.to(q.device());
   const at::Tensor first = both[0], last = both[1];
-  const at::Tensor key = at::arange(shape.kv_rows, index.device(q.device()));
   const at::Tensor count = (last - first).clamp_min(1).view({shape.batch, shape.q_rows});
-  return {key.ge(first).logical_and(key.lt(last)), last.le(first),
-          count.to(real_type(q.scalar_type())).log()};
+  return {first, last, count.to(real_type(q.scalar_type())).log()};
 }
 
 std::vector<kernels::KeyRange> visible_keys(const kernels::Mask& mask,
@@ -144,6 +155,34 @@ at::Tensor plain_log_n(const AttentionArgs& args, const kernels::Shape& shape) {
   return n.log_().expand({shape.batch, shape.q_rows});
 }
 
+struct AttentionLogits {
+  bool causal = false;
+  std::optional<double> scale;
+};
+
+at::Tensor rows_of_bias(const at::Tensor& bias, int64_t from, int64_t count) {
+  return bias.defined() && bias.size(2) > 1 ? bias.narrow(2, from, count) : bias;
+}
+
+// Of an attention with a mask, the scales applied.
+struct MaskedInputs {
+  at::Tensor q, k, v, bias;
+
+  MaskedInputs rows(int64_t from, int64_t count) const {
+    return {q.narrow(2, from, count), k, v, rows_of_bias(bias, from, count)};
+  }
+  // The same numbers as leaves of a graph of their own.
+  MaskedInputs detached(bool with_bias) const {
+    const auto leaf = [](const at::Tensor& tensor) { return tensor.detach().requires_grad_(); };
+    return {leaf(q), leaf(k), leaf(v), with_bias ? leaf(bias) : bias};
+  }
+  std::vector<at::Tensor> learned(bool with_bias) const {
+    std::vector<at::Tensor> tensors = {q, k, v};
+    if (with_bias) tensors.push_back(bias);
+    return tensors;
+  }
+};
+
 // cuDNN's kernels are the fastest on Hopper and later; libtorch does not choose them by itself.
 bool takes_cudnn(const at::Tensor& q, const at::Tensor& v) {
   return q.is_cuda() && q.scalar_type() == at::kBFloat16 && q.size(3) == v.size(3) &&
@@ -151,52 +190,128 @@ bool takes_cudnn(const at::Tensor& q, const at::Tensor& v) {
          at::globalContext().userEnabledCuDNNSDP() && cuda::prefers_cudnn(q);
 }
 
+// Flash attention, where the GPU and the call surely have it: only it knows groups of heads.
+bool takes_groups(const at::Tensor& q, const at::Tensor& v) {
+  return q.scalar_type() == at::kBFloat16 && q.size(3) == v.size(3) && q.size(3) % 8 == 0 &&
+         q.size(3) <= 256 && q.is_cuda() && cuda::has_kernels(q.device());
+}
+
+// By one of libtorch's kernels that never hold the logits of all rows. Left alone with groups of
+// heads, or with rows that are no whole vectors, libtorch takes the one that does.
 at::Tensor library_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                             const AttentionArgs& args) {
-  if (takes_cudnn(q, v))
+                             const at::Tensor& mask, const AttentionLogits& logits) {
+  if (!mask.defined() && takes_cudnn(q, v))
     return std::get<0>(at::_scaled_dot_product_cudnn_attention(
-        q, k, v, /*attn_bias=*/{}, /*compute_log_sumexp=*/true, /*dropout_p=*/0, args.causal,
-        /*return_debug_mask=*/false, args.scale));
-  return at::scaled_dot_product_attention(q, k, v, {}, /*dropout_p=*/0, args.causal, args.scale,
-                                          /*enable_gqa=*/q.size(1) != k.size(1));
+        q, k, v, /*attn_bias=*/{}, /*compute_log_sumexp=*/true, /*dropout_p=*/0, logits.causal,
+        /*return_debug_mask=*/false, logits.scale));
+  if (!mask.defined() && takes_groups(q, v))
+    return at::scaled_dot_product_attention(q, k, v, {}, /*dropout_p=*/0, logits.causal,
+                                            logits.scale, /*enable_gqa=*/q.size(1) != k.size(1));
+  const auto whole = [&](const at::Tensor& rows) {
+    const int64_t groups = q.size(1) / rows.size(1), missing = (8 - rows.size(3) % 8) % 8;
+    const at::Tensor all = groups > 1 ? rows.repeat_interleave(groups, 1) : rows;
+    return missing > 0 ? at::constant_pad_nd(all, {0, missing}) : all;
+  };
+  const double scale = logits.scale.value_or(1 / std::sqrt(static_cast<double>(q.size(3))));
+  const at::Tensor out = at::scaled_dot_product_attention(
+      whole(q), whole(k), whole(v), mask.defined() ? std::optional(mask) : std::nullopt,
+      /*dropout_p=*/0, logits.causal, scale);
+  return out.size(3) == v.size(3) ? out : out.narrow(3, 0, v.size(3));
 }
 
-at::Tensor composed_mask(const at::Tensor& bias, const VisibleKeys& keys, at::ScalarType type) {
+at::Tensor composed_mask(const at::Tensor& bias, const VisibleKeys& keys, const at::Tensor& k) {
   // A row that sees nothing reads everything here and is cleared afterwards: no NaN, no gradient.
-  const at::Tensor mask = keys.seen.logical_or(keys.none);
+  const at::Tensor mask = keys.seen(k.size(2)).logical_or(keys.none());
   if (!bias.defined()) return mask;
-  return bias.to(type).masked_fill(mask.logical_not(), -std::numeric_limits<double>::infinity());
+  return bias.to(k.scalar_type())
+      .masked_fill(mask.logical_not(), -std::numeric_limits<double>::infinity());
 }
 
-at::Tensor masked_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const at::Tensor& bias, const VisibleKeys& keys,
+at::Tensor masked_rows(const MaskedInputs& in, const VisibleKeys& keys,
+                       std::optional<double> scale) {
+  return library_attention(in.q, in.k, in.v, composed_mask(in.bias, keys, in.k), {false, scale})
+      .masked_fill(keys.none(), 0);
+}
+
+// How many query rows have this many logits.
+int64_t rows_at_once(const at::Tensor& q, const at::Tensor& k) {
+  constexpr int64_t kLogitsAtOnce = 1 << 26;
+  const int64_t logits = std::max<int64_t>(q.size(0) * q.size(1) * k.size(2), 1);
+  return std::max<int64_t>(kLogitsAtOnce / logits, 1);
+}
+
+// Some rows at a time, and once more in the backward pass: a mask is as large as the logits of one
+// head, and libtorch would keep those of all rows.
+struct MaskedPieces : torch::autograd::Function<MaskedPieces> {
+  using Variables = torch::autograd::variable_list;
+
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q,
+                            const at::Tensor& k, const at::Tensor& v,
+                            const std::optional<at::Tensor>& bias, const VisibleKeys& keys,
                             std::optional<double> scale) {
-  const at::Tensor mask = composed_mask(bias, keys, q.scalar_type());
-  return at::scaled_dot_product_attention(q, k, v, mask, /*dropout_p=*/0, /*is_causal=*/false,
-                                          scale, /*enable_gqa=*/q.size(1) != k.size(1))
-      .masked_fill(keys.none, 0);
+    const MaskedInputs in{q, k, v, bias.value_or(at::Tensor())};
+    context->save_for_backward({q, k, v, in.bias, keys.first, keys.last});
+    context->saved_data["scale"] = scale;
+    std::vector<at::Tensor> pieces;
+    for_pieces(q, k, [&](int64_t from, int64_t count) {
+      pieces.push_back(masked_rows(in.rows(from, count), keys.rows(from, count), scale));
+    });
+    return at::cat(pieces, 2);
+  }
+
+  static Variables backward(torch::autograd::AutogradContext* context, const Variables& d) {
+    const Variables saved = context->get_saved_variables();
+    const MaskedInputs in{saved[0], saved[1], saved[2], saved[3]};
+    const VisibleKeys keys{saved[4], saved[5], {}};
+    const auto scale = context->saved_data["scale"].toOptional<double>();
+    MaskedInputs sums{at::empty_like(in.q), at::zeros_like(in.k), at::zeros_like(in.v), {}};
+    const bool with_bias = in.bias.defined() && in.bias.requires_grad();
+    if (with_bias) sums.bias = at::zeros_like(in.bias);
+    for_pieces(in.q, in.k, [&](int64_t from, int64_t count) {
+      const at::AutoGradMode with_gradients(true);
+      MaskedInputs piece = in.rows(from, count).detached(with_bias);
+      const at::Tensor out = masked_rows(piece, keys.rows(from, count), scale);
+      const Variables g =
+          torch::autograd::grad({out}, piece.learned(with_bias), {d[0].narrow(2, from, count)});
+      const at::NoGradGuard no_grad;
+      sums.q.narrow(2, from, count).copy_(g[0]);
+      sums.k.add_(g[1]);
+      sums.v.add_(g[2]);
+      if (with_bias) rows_of_bias(sums.bias, from, count).add_(g[3]);
+    });
+    return {sums.q, sums.k, sums.v, sums.bias, at::Tensor(), at::Tensor()};
+  }
+
+ private:
+  template <class Piece>
+  static void for_pieces(const at::Tensor& q, const at::Tensor& k, const Piece& piece) {
+    const int64_t step = rows_at_once(q, k);
+    for (int64_t from = 0; from < q.size(2); from += step)
+      piece(from, std::min(step, q.size(2) - from));
+  }
+};
+
+at::Tensor masked_attention(const MaskedInputs& in, const VisibleKeys& keys,
+                            std::optional<double> scale) {
+  if (in.q.size(2) <= rows_at_once(in.q, in.k)) return masked_rows(in, keys, scale);
+  return MaskedPieces::apply(in.q, in.k, in.v, maybe(in.bias), keys, scale);
 }
 
 // lse and entropy (B, H, query rows), of some rows at a time: the logits of all may not fit.
 void add_statistics(const at::Tensor& q, const at::Tensor& k, const AttentionArgs& args,
                     const VisibleKeys& keys, AttentionResult& result) {
-  constexpr int64_t kLogitsAtOnce = 1 << 26;
   const at::ScalarType real = real_type(q.scalar_type());
   const double scale = args.scale.value_or(1 / std::sqrt(static_cast<double>(q.size(3))));
   const at::Tensor columns =
       k.to(real).repeat_interleave(q.size(1) / k.size(1), 1).transpose(2, 3) * scale;
-  const int64_t row = std::max<int64_t>(q.size(0) * q.size(1) * k.size(2), 1);
-  const int64_t step = std::max<int64_t>(kLogitsAtOnce / row, 1);
+  const int64_t step = rows_at_once(q, k);
   std::vector<at::Tensor> lse, entropy;
   for (int64_t first = 0; first == 0 || first < q.size(2); first += step) {
-    const auto part = [&](const at::Tensor& rows) {
-      return rows.narrow(2, first, std::min(step, q.size(2) - first));
-    };
-    at::Tensor logits = part(q).to(real).matmul(columns);
-    if (args.bias.defined())
-      logits = logits + (args.bias.size(2) == 1 ? args.bias : part(args.bias)).to(real);
-    logits =
-        logits.masked_fill(part(keys.seen).logical_not(), -std::numeric_limits<double>::infinity());
+    const int64_t count = std::min(step, q.size(2) - first);
+    at::Tensor logits = q.narrow(2, first, count).to(real).matmul(columns);
+    if (args.bias.defined()) logits = logits + rows_of_bias(args.bias, first, count).to(real);
+    logits = logits.masked_fill(keys.rows(first, count).seen(k.size(2)).logical_not(),
+                                -std::numeric_limits<double>::infinity());
     lse.push_back(logits.logsumexp(-1));
     const at::Tensor finite = lse.back().masked_fill(lse.back().isinf(), 0);
     const at::Tensor weights = (logits - finite.unsqueeze(-1)).exp();
@@ -251,9 +366,9 @@ AttentionResult attention_composed(const AttentionArgs& args) {
   scale(parts, plain && args.causal && !args.key_counts.defined());
   const auto& [q, k, v] = parts;
   AttentionResult result;
-  result.out = plain
-                   ? library_attention(q.operand, k.operand, v.operand, args)
-                   : masked_attention(q.operand, k.operand, v.operand, args.bias, keys, args.scale);
+  result.out =
+      plain ? library_attention(q.operand, k.operand, v.operand, {}, {args.causal, args.scale})
+            : masked_attention({q.operand, k.operand, v.operand, args.bias}, keys, args.scale);
   if (args.want_entropy) add_statistics(q.operand, k.operand, args, keys, result);
   return result;
 }
@@ -286,7 +401,7 @@ AttentionResult decode_composed(const DecodeArgs& args) {
   const at::Tensor k = cached(args.k, args.a_k).masked_fill(unused, 0);
   const at::Tensor v = cached(args.v, args.a_v).masked_fill(unused, 0);
   const at::Tensor bias = args.bias.defined() ? args.bias.narrow(3, 0, shape.kv_rows) : args.bias;
-  result.out = masked_attention(q, k, v, bias, keys, args.scale);
+  result.out = masked_attention({q, k, v, bias}, keys, args.scale);
   return result;
 }
 

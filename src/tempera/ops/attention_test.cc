@@ -143,6 +143,29 @@ TEST(Attention, AgreesWithTheCompositionInValueAndGradients) {
   }
 }
 
+// So many logits that the composition takes the rows in pieces, and computes them again for the
+// gradients.
+TEST(Attention, ACompositionInPiecesIsTheWhole) {
+  constexpr int64_t kHeads = 64, kRows = 1040;
+  AttentionArgs ours;
+  ours.q = random({1, kHeads, kRows, 8}, 50, at::kFloat);
+  ours.k = random({1, 8, kRows, 8}, 51, at::kFloat);
+  ours.v = random({1, 8, kRows, 16}, 52, at::kFloat);
+  ours.bias = random({1, 1, kRows, kRows}, 53, at::kFloat);
+  ours.documents = torch::tensor({{640, 400}}, at::kLong);
+  ours.causal = true;
+  ours.q_recipe.g = random({kHeads}, 54, at::kFloat);
+  AttentionArgs theirs = ours;
+  require_gradients(ours);
+  require_gradients(theirs);
+  const at::Tensor out = attention(ours).out, expected = attention_composed(theirs).out;
+  EXPECT_LT(error_of(out, expected), 2e-4);
+  const at::Tensor weight = random(expected.sizes(), 55, at::kFloat);
+  out.backward(weight);
+  expected.backward(weight);
+  expect_same_gradients(ours, theirs, 2e-4);
+}
+
 TEST(Attention, CrossAttentionAgreesWithTheComposition) {
   AttentionArgs args = plain(at::kDouble, 4, 2, 11, 29);
   args.documents = torch::tensor({{4, 7}, {11, 0}}, at::kLong);

@@ -11,7 +11,14 @@
 // has the functions too: has_kernels() is false there, and the rest throws.
 namespace tempera::ops::cuda {
 
-bool has_kernels();
+// Whether this program has kernels that run on the device: built in, and for its architecture. Says
+// once on stderr where they were built in for others alone.
+bool has_kernels(const at::Device& device);
+
+// Whether our attention takes these on the GPU of q: their type, and the shared memory that rows of
+// this size need. Says once on stderr where that memory is too small.
+bool takes(const AttentionArgs& args);
+bool takes(const DecodeArgs& args);
 
 // Whether the kernels take rows of this tensor: on a GPU, of float32 or bfloat16, `size` columns
 // being a multiple of 8.

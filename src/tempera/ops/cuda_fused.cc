@@ -122,13 +122,11 @@ Tensor scaled_sum(const Tensor& loss, const Tensor& factor) {
 
 }  // namespace
 
-bool has_kernels() { return true; }
-
 bool takes(const Tensor& x, int64_t size) {
   // A tensor of a tracer has no memory; it sees the composition.
   return x.is_cuda() && !x.unsafeGetTensorImpl()->is_python_dispatch() &&
          (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) && size >= 8 &&
-         size % 8 == 0;
+         size % 8 == 0 && has_kernels(x.device());
 }
 
 Tensor embedding(const Tensor& table, const Tensor& ids, at::ScalarType type) {

@@ -16,7 +16,9 @@ namespace {
 
 namespace cuda {
 
-bool has_kernels() { return false; }
+bool has_kernels(const at::Device& /*device*/) { return false; }
+bool takes(const AttentionArgs& /*args*/) { return false; }
+bool takes(const DecodeArgs& /*args*/) { return false; }
 bool takes(const at::Tensor& /*x*/, int64_t /*size*/) { return false; }
 bool prefers_cudnn(const at::Tensor& /*x*/) { return false; }
 AttentionResult attention(const AttentionArgs& /*args*/) { refuse(); }

@@ -1,8 +1,10 @@
 // The operators on a GPU against the CPU's in double precision. What libtorch composes is tested
 // by tests/cuda_test.py.
+#include <c10/core/CachingDeviceAllocator.h>
 #include <gtest/gtest.h>
 
 #include "tempera/ops/adamw_list.h"
+#include "tempera/ops/backend.h"
 #include "tempera/ops/cuda.h"
 #include "tempera/ops/cuda_graph.h"
 #include "tempera/ops/test_util.h"
@@ -16,7 +18,7 @@ class CudaOps : public testing::TestWithParam<at::ScalarType> {
  protected:
   void SetUp() override {
     if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU that torch can use";
-    if (!cuda::has_kernels()) GTEST_SKIP() << "this program has no CUDA kernels";
+    if (!cuda::has_kernels(at::kCUDA)) GTEST_SKIP() << "this program has no CUDA kernels";
   }
   at::ScalarType type() const { return GetParam(); }
   double limit() const { return type() == at::kFloat ? 2e-5 : 2e-2; }
@@ -251,6 +253,92 @@ TEST_P(CudaStep, PrefetchedBatchesArriveInOrder) {
   }
 }
 
+// What a GPU without our kernels does, whichever this one has.
+class Composition : public testing::TestWithParam<at::ScalarType> {
+ protected:
+  void SetUp() override {
+    if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU that torch can use";
+  }
+  double limit() const { return GetParam() == at::kFloat ? 2e-5 : 2e-2; }
+};
+
+struct MaskCase {
+  int64_t size = 64;     // of a head
+  bool packed = false;   // two documents, else one
+  bool shifted = false;  // by a bias
+};
+
+AttentionArgs grouped_heads(const Side& side, at::ScalarType type, int64_t rows, MaskCase c) {
+  const auto part = [&](int64_t heads, uint64_t seed) {
+    return side(random({1, heads, rows, c.size}, seed, type));
+  };
+  AttentionArgs args;
+  args.q = part(6, 1);
+  args.k = part(2, 2);
+  args.v = part(2, 3);
+  args.causal = true;
+  if (c.packed)
+    args.documents = torch::tensor({{rows / 3, rows - rows / 3}}, at::kLong).to(side.device);
+  if (c.shifted) args.bias = side(random({1, 1, rows, rows}, 4, at::kFloat));
+  return args;
+}
+
+TEST_P(Composition, AgreesWithTheCpu) {
+  for (const MaskCase c : {MaskCase{}, MaskCase{.size = 20}, MaskCase{.packed = true},
+                           MaskCase{.size = 20, .packed = true, .shifted = true}})
+    compare(limit(), [&](const Side& side) {
+      const AttentionArgs args = grouped_heads(side, GetParam(), 70, c);
+      Results leaves = {args.q, args.k, args.v};
+      if (c.shifted) leaves.push_back(args.bias);
+      return std::pair<Results, Results>{{attention_composed(args).out}, leaves};
+    });
+}
+
+// In pieces, against all at once in double precision on the same GPU.
+TEST_P(Composition, OfManyRowsAgreesWithTheKernels) {
+  if (!cuda::has_kernels(at::kCUDA)) GTEST_SKIP() << "this program has no CUDA kernels";
+  std::vector<Results> sides;
+  for (const bool composed : {true, false}) {
+    const AttentionArgs args = grouped_heads({at::kCUDA}, GetParam(), 4096, {.packed = true});
+    const Tensor out = (composed ? attention_composed(args) : attention(args)).out;
+    out.backward(random(out.sizes(), 5, GetParam()).to(at::kCUDA));
+    sides.push_back(
+        {out.detach().cpu(), args.q.grad().cpu(), args.k.grad().cpu(), args.v.grad().cpu()});
+  }
+  for (size_t i = 0; i < sides[0].size(); ++i)
+    EXPECT_LE(error_of(sides[0][i], sides[1][i]), limit()) << "result " << i;
+}
+
+// Bytes at the most while an attention and its gradients are computed.
+int64_t peak_bytes(at::ScalarType type, int64_t rows, MaskCase c, bool composed) {
+  const AttentionArgs args = grouped_heads({at::kCUDA}, type, rows, c);
+  at::DeviceAllocator* memory = at::getDeviceAllocator(at::kCUDA);
+  const auto bytes = [&] {
+    const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    return memory->getDeviceStats(0).allocated_bytes[all];
+  };
+  memory->resetPeakStats(0);
+  const int64_t before = bytes().current;
+  const Tensor out = (composed ? attention_composed(args) : attention(args)).out;
+  out.backward(at::ones_like(out));
+  return bytes().peak - before;
+}
+
+TEST_P(Composition, MemoryGrowsWithTheRowsAndNotWithTheirSquare) {
+  constexpr int64_t kRows = 32768;
+  const int64_t one_head = kRows * kRows;  // bytes of the smallest matrix of all pairs
+  for (const bool composed : {true, false})
+    for (const MaskCase c : {MaskCase{}, MaskCase{.size = 20}, MaskCase{.packed = true}}) {
+      if (!composed && c.size % 8 != 0) continue;
+      const int64_t half = peak_bytes(GetParam(), kRows / 2, c, composed);
+      const int64_t whole = peak_bytes(GetParam(), kRows, c, composed);
+      EXPECT_LT(static_cast<double>(whole), 2.2 * static_cast<double>(half))
+          << composed << c.size << c.packed;
+      EXPECT_LT(whole, 2 * one_head) << composed << c.size << c.packed;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Composition, testing::Values(at::kFloat, at::kBFloat16));
 INSTANTIATE_TEST_SUITE_P(Once, CudaStep, testing::Values(at::kFloat));
 
 }  // namespace

@@ -98,8 +98,7 @@ AttentionResult attention_gpu(const AttentionArgs& args) {
 }
 
 AttentionResult decode_gpu(const DecodeArgs& args) {
-  return cuda::has_kernels() && args.q.scalar_type() != at::kDouble ? cuda::decode(args)
-                                                                    : decode_composed(args);
+  return cuda::takes(args) ? cuda::decode(args) : decode_composed(args);
 }
 
 // The composition is differentiable by itself and needs no function of its own.
@@ -134,9 +133,7 @@ torch::CppFunction boxed() {
 
 }  // namespace
 
-bool composes(const AttentionArgs& args) {
-  return !cuda::has_kernels() || args.q.scalar_type() == at::kDouble || is_plain(args);
-}
+bool composes(const AttentionArgs& args) { return is_plain(args) || !cuda::takes(args); }
 
 c10::OperatorHandle find_operator(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");

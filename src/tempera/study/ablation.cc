@@ -117,7 +117,7 @@ class AblationStudy final : public Study {
   bool json() const override { return settings_.json; }
 
   StudyReport run() override {
-    Json document = compare(settings_);
+    Json document = compare(settings_, "study ablation");
     document["costs"] = costs(document.at("results"));
     write_study(settings_.out, document, ablation_figure(document), ablation_page(document));
     const std::string over = over_seeds(settings_.seeds);

@@ -1,13 +1,20 @@
 #include "tempera/study/compare.h"
 
+#include <algorithm>
+#include <iostream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
+#include "tempera/base/error.h"
 #include "tempera/base/files.h"
+#include "tempera/base/interrupt.h"
 #include "tempera/base/version.h"
 #include "tempera/config/common.h"
 #include "tempera/config/settings.h"
 #include "tempera/study/folder.h"
 #include "tempera/study/job.h"
+#include "tempera/study/pool.h"
+#include "tempera/study/probe.h"
 #include "tempera/study/statistics.h"
 #include "tempera/study/tables.h"
 #include "tempera/train/trainer.h"
@@ -17,11 +24,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Of the models, and of the rows that they are measured on.
+int64_t context_of(const CompareSettings& settings) {
+  return std::max(settings.model.context, train::longest_stage(settings.training));
+}
+
 // The model of one method, with what the data says about it.
 nn::ModelConfig model_for(const CompareSettings& settings, const train::DataSource& source,
                           const NamedMethod& method, const data::Dataset& dataset) {
   nn::ModelConfig model = settings.model;
   model.temperature = method.temperature;
+  model.context = context_of(settings);
   source.complete(model, dataset);
   model.validate();
   data::check_fits(dataset, {.vocabulary = model.vocabulary,
@@ -30,15 +43,98 @@ nn::ModelConfig model_for(const CompareSettings& settings, const train::DataSour
   return model;
 }
 
+bool is_text(const CompareSettings& settings) { return !settings.data.text.empty(); }
+
+bool on_gpu(const CompareSettings& settings) {
+  return train::resolve_device(settings.training.device).is_cuda();
+}
+
+// While one thread records a graph of the GPU's work, no other may give it any.
+int64_t worker_count(const CompareSettings& settings) {
+  if (on_gpu(settings)) return 1;
+  return settings.threads > 0 ? settings.threads
+                              : std::max<int64_t>(1, std::thread::hardware_concurrency());
+}
+
+Comparison comparison_of(const CompareSettings& settings, const train::DataSource& source) {
+  constexpr double kTenMinutes = 600;
+  const int64_t held_out = source.held_out_tokens();
+  int64_t model_tokens = settings.training.tokens;
+  for (const auto& stage : settings.training.stage_list()) model_tokens += stage.tokens;
+  return {.seconds = settings.seconds > 0 ? settings.seconds : kTenMinutes,
+          .methods = static_cast<int64_t>(settings.methods.size()),
+          .workers = worker_count(settings),
+          .vocabulary = source.vocabulary(),
+          .train_tokens = source.text_tokens() - held_out,
+          .held_out_tokens = held_out,
+          .eval_tokens = settings.eval_tokens,
+          .past_trained = settings.model.kind == nn::ModelKind::kDecoder &&
+                          settings.model.position != nn::PositionKind::kLearned,
+          .model_tokens = model_tokens,
+          .given = settings.given};
+}
+
+void set_size(CompareSettings& settings, const Size& size) {
+  settings.seeds = size.seeds;
+  settings.model.layers = size.layers;
+  settings.model.width = size.width;
+  settings.model.heads = size.heads;
+  settings.model.context = size.context;
+  settings.training.batch = size.batch;
+  settings.training.steps = size.steps;
+  settings.training.schedule.warmup = size.warmup;
+  settings.training.optimizer.learning_rate = size.learning_rate;
+}
+
+// How fast models of this size learn here.
+double measured_speed(CompareSettings settings, const train::DataSource& source, const Size& size) {
+  set_size(settings, size);
+  const auto dataset = source.dataset(size.context, 0, settings.model.kind);
+  Probe probe{.models = {},
+              .training = settings.training,
+              .dataset = dataset,
+              .workers = worker_count(settings)};
+  for (const auto& method : parse_methods(settings.methods))
+    probe.models.push_back(model_for(settings, source, method, *dataset));
+  return seconds_per_token(probe);
+}
+
+// The size that a comparison on text has, kept in a file: one that goes on is not sized again.
+Json sized(CompareSettings& settings, const train::DataSource& source,
+           const std::filesystem::path& file) {
+  if (std::filesystem::exists(file)) {
+    Json plan = read_result(file);
+    set_size(settings, chosen_size(plan, settings.given, settings.out));
+    return plan;
+  }
+  const Comparison comparison = comparison_of(settings, source);
+  std::cerr << "compare: measuring how fast this machine trains\n";
+  const Plan plan =
+      fit(comparison, [&](const Size& size) { return measured_speed(settings, source, size); });
+  set_size(settings, plan.size);
+  return to_json(plan, comparison);
+}
+
 Json compare_job(const CompareSettings& settings, const train::DataSource& source,
-                 const NamedMethod& method, int64_t index,
-                 const std::function<void(double)>& report) {
+                 const NamedMethod& method, int64_t index, const ReportStep& report) {
   const auto seed = static_cast<uint64_t>(settings.training.seed + index);
-  const auto dataset = source.dataset(settings.model.context, seed, settings.model.kind);
-  Job job{.model = model_for(settings, source, method, *dataset),
-          .training = settings.training,
-          .seed = seed,
-          .translator = settings.data.source.empty() ? nullptr : source.text_tokenizer()};
+  const auto kind = settings.model.kind;
+  const int64_t context = context_of(settings);
+  const auto dataset = source.dataset(context, seed, kind);
+  Job job{
+      .model = model_for(settings, source, method, *dataset),
+      .rows =
+          [&, dataset, staged = !settings.training.stages.empty()](size_t stage, int64_t length) {
+            return staged ? source.dataset(length, seed + stage, kind) : dataset;
+          },
+      .training = settings.training,
+      .seed = seed,
+      .translator = settings.data.source.empty() ? nullptr : source.text_tokenizer()};
+  if (is_text(settings)) {
+    job.eval_tokens = settings.eval_tokens;
+    for (const int64_t length : measured_lengths(comparison_of(settings, source), context))
+      if (length > context) job.longer.push_back(source.dataset(length, seed, kind));
+  }
   job.training.seed += index;
   job.training.eval_rows = 0;  // the held-out sets are scored at the end
   return run_job(job, dataset, report);
@@ -110,6 +206,14 @@ Json collect(const CompareSettings& settings, const std::vector<std::vector<Json
           {"results", results}};
 }
 
+train::DataSource open_data(const train::DataOptions& data, const std::filesystem::path& shards) {
+  const std::string nothing = "interrupted before the training began: nothing was written";
+  const InterruptGuard guard;
+  train::DataSource source(data, shards, [&](int64_t) { stop_if_interrupted(nothing); });
+  stop_if_interrupted(nothing);
+  return source;
+}
+
 }  // namespace
 
 CompareSettings::CompareSettings()
@@ -125,7 +229,14 @@ void CompareSettings::declare(config::Options& options) {
       "what the others are tested against");
   options.option("seeds", seeds, config::range(1, 10000),
                  "models a method, with the same seeds for all");
+  options.option(
+      "seconds", seconds, config::range(0, 1e9),
+      "on text: time for the whole comparison, to which model, steps and seeds are fitted "
+      "unless given; 0: 600");
+  options.option("eval-tokens", eval_tokens, config::range(2, 1e15),
+                 "on text: held-out tokens to measure at each length");
   config::out_option(options, out);
+  config::fresh_option(options, fresh);
   config::threads_option(options, threads);
   config::json_option(options, json);
   data.declare(options);
@@ -134,33 +245,68 @@ void CompareSettings::declare(config::Options& options) {
     data.task.reset();
     model = nn::ModelConfig{};
     training = train::TrainOptions{};
+    if (!data.text.empty()) {
+      Size size = default_size();
+      size.seeds = seeds;
+      set_size(*this, size);
+    }
     if (!data.source.empty()) model.kind = nn::ModelKind::kEncoderDecoder;
     if (!data.labelled.empty()) model.kind = nn::ModelKind::kEncoder;
   }
-  training.declare(options);
+  training.declare(options, /*with_seconds=*/false);
   model.declare_model(options);
+  note_given(options);
 }
 
-Json compare(const CompareSettings& settings) {
-  const auto methods = parse_methods(settings.methods);
-  settings.data.validate();
-  settings.training.validate();
-  StudyFolder folder(settings.out, config::describe(settings), declare_fresh<CompareSettings>);
-  const train::DataSource source(settings.data, folder.path() / "data", [](int64_t) {});
-  const auto dataset = source.dataset(settings.model.context, 0, settings.model.kind);
+void CompareSettings::note_given(const config::Options& options) {
+  const auto note = [&](const char* name, auto& field, const auto& value) {
+    field.reset();
+    if (!options.find(name)->origin.empty()) field = value;
+  };
+  note("seeds", given.seeds, seeds);
+  note("layers", given.layers, model.layers);
+  note("width", given.width, model.width);
+  note("heads", given.heads, model.heads);
+  note("context", given.context, model.context);
+  note("batch", given.batch, training.batch);
+  note("steps", given.steps, training.steps);
+  note("warmup", given.warmup, training.schedule.warmup);
+  note("learning-rate", given.learning_rate, training.optimizer.learning_rate);
+  if (given.steps == 0) given.steps.reset();
+}
+
+Json compare(const CompareSettings& given, const std::string& verb) {
+  const auto methods = parse_methods(given.methods);
+  given.data.validate();
+  given.training.validate();
+  train::check_stages(given.training, given.data);
+  if (given.seconds > 0 && !is_text(given))
+    throw UsageError(concat("--seconds: ", given.seconds,
+                            " given; only comparisons on text are fitted to a time. Give --steps "
+                            "and --seeds"));
+  StudyFolder folder(given.out, verb, config::describe(given), declare_fresh<CompareSettings>,
+                     given.fresh);
+  const train::DataSource source = open_data(given.data, folder.data_path());
+  CompareSettings settings = given;
+  const auto plan_file = folder.path() / "sizing.json";
+  const Json plan = is_text(given) ? sized(settings, source, plan_file) : Json();
+  const auto dataset = source.dataset(context_of(settings), 0, settings.model.kind);
   for (const auto& method : methods)
     model_for(settings, source, method, *dataset);  // throws if unfit
-  folder.begin();
-  // While one thread records a graph of the GPU's work, no other may give it any.
-  const bool on_gpu = train::resolve_device(settings.training.device).is_cuda();
+  folder.keep();
+  if (!plan.is_null()) {
+    write_file(plan_file, plan.dump(1) + "\n");
+    for (const auto& line : plan.at("says")) std::cerr << "  " << line.get<std::string>() << "\n";
+  }
   const MethodGrid grid{.title = "compare",
                         .methods = methods,
                         .seeds = settings.seeds,
-                        .threads = on_gpu ? 1 : settings.threads,
+                        .threads = worker_count(settings),
                         .make = [&](const NamedMethod& method, int64_t seed, const auto& report) {
                           return compare_job(settings, source, method, seed, report);
                         }};
   Json results = collect(settings, run_grid(grid, folder));
+  if (!plan.is_null()) results["sizing"] = plan;
   write_file(folder.path() / "results.json", results.dump(1) + "\n");
   write_report(results, folder.path() / "report.html");
   return results;

@@ -131,7 +131,7 @@ void note_scales(Denoiser& layer, const DenoiseBatch& batch, int64_t relevant, i
 }
 
 Json denoise_job(const DenoiseSettings& settings, const NamedMethod& method, int64_t index,
-                 const std::function<void(double)>& report) {
+                 const ReportStep& report) {
   const int64_t seed = settings.seed + index;
   Denoiser layer(settings, method, seed);
   auto random = toy_random(seed, "study/denoise/train");
@@ -147,7 +147,7 @@ Json denoise_job(const DenoiseSettings& settings, const NamedMethod& method, int
     return torch::mse_loss(layer.estimate(output), batch.target);
   };
   toy_train(settings, layer.parameters(), loss, [&](int64_t step) {
-    report(static_cast<double>(step) / static_cast<double>(settings.steps));
+    report(static_cast<double>(step) / static_cast<double>(settings.steps), step);
     if (step % every == 0 || step == settings.steps)
       note_scales(layer, watched, settings.task.relevant, step, result);
   });
@@ -242,8 +242,7 @@ plot::HtmlReport denoise_page(const Json& document) {
 class DenoiseStudy final : public ToyStudy<DenoiseSettings> {
   std::string name() const override { return "denoise"; }
   void check(const NamedMethod& method) const override { Denoiser(settings_, method, 0); }
-  Json job(const NamedMethod& method, int64_t seed,
-           const std::function<void(double share)>& report) const override {
+  Json job(const NamedMethod& method, int64_t seed, const ReportStep& report) const override {
     return denoise_job(settings_, method, seed, report);
   }
   void add_baselines(Json& document) const override {

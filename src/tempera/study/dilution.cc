@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "tempera/base/error.h"
+#include "tempera/base/output.h"
 #include "tempera/study/compare.h"
 #include "tempera/study/dilution_model.h"
 #include "tempera/study/pool.h"
@@ -108,11 +109,7 @@ class DilutionStudy final : public Study {
     if (model_) return model_dilution(*model_, text_);
     if (!comparison_.data.text.empty())
       throw UsageError("--text goes with a model: tempera study dilution MODEL --text FILE");
-    const Json document = run_ ? read_run(*run_) : compare(comparison_);
-    check_answers(document);
-    const fs::path folder = comparison_.out;
-    fs::create_directories(folder);
-    write_study(folder, document, dilution_figure(document), dilution_page(document));
+    const Json document = run_ ? read_finished() : train_all();
     const Json& methods = document.at("results");
     const std::string over = concat(over_seeds(document.at("seeds")), ", by entries of the book\n");
     return {document,
@@ -123,6 +120,22 @@ class DilutionStudy final : public Study {
   }
 
  private:
+  Json read_finished() const {
+    NewOutput out(comparison_.out, NewOutput::Kind::kFolder);
+    const Json document = read_run(*run_);
+    check_answers(document);
+    write_study(out.part(), document, dilution_figure(document), dilution_page(document));
+    out.finish();
+    return document;
+  }
+
+  Json train_all() const {
+    const Json document = compare(comparison_, "study dilution");
+    check_answers(document);
+    write_study(comparison_.out, document, dilution_figure(document), dilution_page(document));
+    return document;
+  }
+
   std::optional<std::string> model_, run_;
   CompareSettings comparison_;
   ModelDilutionSettings text_;

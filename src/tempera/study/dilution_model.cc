@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "tempera/base/error.h"
+#include "tempera/base/output.h"
 #include "tempera/base/progress.h"
 #include "tempera/base/version.h"
 #include "tempera/eval/perplexity.h"
@@ -222,6 +223,7 @@ StudyReport model_dilution(const std::string& model, const ModelDilutionSettings
   if (settings.text.empty()) throw UsageError("no text given; give a file with --text");
   if (settings.against && *settings.against == model)
     throw UsageError("--against names the model itself; give another one");
+  NewOutput out(settings.out, NewOutput::Kind::kFolder);
   if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
   const auto device = train::resolve_device(settings.device);
   const auto dtype =
@@ -262,8 +264,8 @@ StudyReport model_dilution(const std::string& model, const ModelDilutionSettings
                         {"text", settings.text},
                         {"window", lengths.back()}}},
                       {"results", std::move(results)}};
-  fs::create_directories(settings.out);
-  write_study(settings.out, document, model_figure(document.at("results")), model_page(document));
+  write_study(out.part(), document, model_figure(document.at("results")), model_page(document));
+  out.finish();
   return {document,
           concat("entropy of attention, nats, mean ± sd of ", windows.size(),
                  " windows, by tokens seen\n", metric_text(document.at("results"), "entropy", 3),

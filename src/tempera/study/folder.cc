@@ -1,62 +1,50 @@
 #include "tempera/study/folder.h"
 
 #include <cctype>
+#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "tempera/base/error.h"
-#include "tempera/base/files.h"
 #include "tempera/config/settings.h"
-#include "tempera/study/pool.h"
 
 namespace tempera::study {
-namespace {
 
 namespace fs = std::filesystem;
 
-// Whether a study can begin there. A lock alone is what an interrupted beginning left.
-bool check_fresh(const fs::path& out) {
-  if (fs::exists(out / "settings.json")) return false;
-  TEMPERA_CHECK(!fs::is_directory(out) || fs::is_empty(out) || fs::exists(out / "lock"),
-                out.string(), ": the folder holds something else; give another with --out");
-  return true;
-}
-
-}  // namespace
-
-StudyFolder::StudyFolder(const fs::path& out, const config::Options& given, const Declare& declare)
-    : out_(out), given_(given), fresh_(check_fresh(out)), lock_(out) {
-  if (fresh_) return;
-  const fs::path file = out / "settings.json";
+StudyFolder::StudyFolder(const fs::path& out, const std::string& verb, const config::Options& given,
+                         const Declare& declare, bool fresh)
+    : folder_(out, {"jobs", "data", "sizing.json", "results.json", "report.html", "report.svg",
+                    "report.png"}) {
+  const auto mark = train::read_mark(folder_, verb);
+  if (mark && fresh) aside_ = folder_.set_aside();
+  if (!mark || fresh) {
+    train::write_mark(folder_, {.verb = verb, .settings = config::to_json(given)});
+    return;
+  }
   config::Sources sources;
-  sources.add_json(read_result(file), file.string());
+  sources.add_json(mark->settings, folder_.mark().string());
   const config::Options stored = declare(sources);
   stored.check_known(sources);
   const auto differences = config::differences(given, stored);
   if (!differences.empty())
-    throw UsageError(concat(out.string(), " holds a study with other settings:\n",
-                            config::to_text(differences),
-                            "give another folder with --out, or remove this one"));
+    throw UsageError(
+        concat(out.string(), " holds a study with other settings:\n", config::to_text(differences),
+               "give another folder with --out, or --fresh to begin anew (what is there "
+               "is moved to a folder in it)"));
+  train::refuse_other_build(folder_, *mark);
 }
 
-StudyFolder::~StudyFolder() {
-  if (!fresh_ || begun_) return;
-  std::error_code ignored;
-  fs::remove_all(out_ / "data", ignored);
-  lock_.undo();
-}
-
-void StudyFolder::begin() {
-  begun_ = true;
-  if (!fresh_) return;
-  fs::create_directories(out_ / "jobs");
-  write_file(out_ / "settings.json", config::to_json(given_).dump(2) + "\n");
+void StudyFolder::keep() {
+  fs::create_directories(path() / "jobs");
+  folder_.keep();
+  if (!aside_.empty()) std::cerr << "the earlier results are in '" << aside_.string() << "' now\n";
 }
 
 fs::path StudyFolder::result_file(const std::string& label, int64_t seed) const {
   std::string name = label;
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.' && c != '=') c = '_';
-  return out_ / "jobs" / concat(name, "-seed", seed, ".json");
+  return path() / "jobs" / concat(name, "-seed", seed, ".json");
 }
 
 }  // namespace tempera::study

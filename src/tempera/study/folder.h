@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "tempera/base/output.h"
 #include "tempera/config/options.h"
 #include "tempera/config/sources.h"
 #include "tempera/train/run_folder.h"
@@ -13,32 +14,30 @@ namespace tempera::study {
 
 // The folder of a study, which belongs to one process at a time:
 //
-//   settings.json   what it was begun with; other settings are refused
-//   jobs/           a file a model
+//   run.json   what it was begun with; other settings are refused
+//   jobs/      a file a model
+//   data/      token shards, where it made some
 //   results.json, report.html, and the picture of the report
 class StudyFolder {
  public:
   // Declares the options of the study over fresh settings.
   using Declare = std::function<config::Options(const config::Sources&)>;
 
-  StudyFolder(const std::filesystem::path& out, const config::Options& given,
-              const Declare& declare);
-  // Leaves no trace of a new folder in which no study began.
-  ~StudyFolder();
-  StudyFolder(const StudyFolder&) = delete;
-  StudyFolder& operator=(const StudyFolder&) = delete;
+  // verb: as a person types it, "compare" or "study graph". fresh: what an earlier run left makes
+  // way.
+  StudyFolder(const std::filesystem::path& out, const std::string& verb,
+              const config::Options& given, const Declare& declare, bool fresh);
 
-  // The input is good: the folder stays.
-  void begin();
+  // The input is good: the folder stays. What was made until then in a new folder is removed again
+  // if that never happens.
+  void keep();
   std::filesystem::path result_file(const std::string& label, int64_t seed) const;
-  const std::filesystem::path& path() const { return out_; }
+  const std::filesystem::path& path() const { return folder_.path(); }
+  std::filesystem::path data_path() const { return path() / "data"; }
 
  private:
-  std::filesystem::path out_;
-  config::Options given_;
-  bool fresh_;
-  bool begun_ = false;
-  train::FolderLock lock_;
+  WorkFolder folder_;
+  std::filesystem::path aside_;  // where the earlier run is, if it made way
 };
 
 // For StudyFolder::Declare.

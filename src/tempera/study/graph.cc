@@ -168,7 +168,7 @@ Json measure_graph(const Walker& walker, const Graph& graph) {
 }
 
 Json graph_job(const GraphSettings& settings, const NamedMethod& method, int64_t index,
-               const std::function<void(double)>& report) {
+               const ReportStep& report) {
   const int64_t seed = settings.seed + index;
   const Graph graph = make_graph(settings.nodes, settings.neighbours, seed);
   Walker walker(settings, method, seed);
@@ -184,7 +184,7 @@ Json graph_job(const GraphSettings& settings, const NamedMethod& method, int64_t
     return -walker.successors(asked).out.gather(1, drawn).clamp_min(1e-38).log().mean();
   };
   toy_train(settings, walker.parameters(), loss, [&](int64_t step) {
-    report(static_cast<double>(step) / static_cast<double>(settings.steps));
+    report(static_cast<double>(step) / static_cast<double>(settings.steps), step);
     if (step % every == 0 || step == settings.steps)
       curve[std::to_string(step)] = measure_graph(walker, graph).at("total").at("l1");
   });
@@ -260,8 +260,7 @@ plot::HtmlReport graph_page(const Json& document) {
 class GraphStudy final : public ToyStudy<GraphSettings> {
   std::string name() const override { return "graph"; }
   void check(const NamedMethod& method) const override { Walker(settings_, method, 0); }
-  Json job(const NamedMethod& method, int64_t seed,
-           const std::function<void(double share)>& report) const override {
+  Json job(const NamedMethod& method, int64_t seed, const ReportStep& report) const override {
     return graph_job(settings_, method, seed, report);
   }
   Json result_of(const std::vector<Json>& seeds) const override {

@@ -12,7 +12,6 @@
 #include "tempera/nn/model.h"
 #include "tempera/ops/torch.h"
 #include "tempera/text/sequence_tokens.h"
-#include "tempera/train/trainer.h"
 
 namespace tempera::study {
 namespace {
@@ -49,11 +48,12 @@ void add_translation_scores(nn::Model& model, const data::Dataset& dataset, size
   row["chrf"] = scores.chrf;
 }
 
-Json evaluate(nn::Model& model, const data::Dataset& dataset, const text::Tokenizer* translator) {
-  Json sets = Json::array();
+void add_sets(nn::Model& model, const Job& job, const data::Dataset& dataset, Json& sets) {
   for (size_t set = 0; set < dataset.held_out_sets().size(); ++set) {
-    const auto scores = eval::score_held_out(model, dataset, set);
     const auto& held_out = dataset.held_out_sets()[set];
+    const int64_t rows =
+        job.eval_tokens > 0 ? std::max<int64_t>(1, job.eval_tokens / held_out.length) : 0;
+    const auto scores = eval::score_held_out(model, dataset, set, rows);
     Json row{{"label", held_out.label}, {"size", held_out.size},       {"length", held_out.length},
              {"loss", scores.loss},     {"accuracy", scores.accuracy}, {"targets", scores.targets}};
     if (scores.answer_weight) row["answer_weight"] = *scores.answer_weight;
@@ -62,9 +62,15 @@ Json evaluate(nn::Model& model, const data::Dataset& dataset, const text::Tokeni
     if (!scores.labels.empty())
       row["f1_macro"] =
           eval::score_classes(scores.answers, scores.labels, dataset.classes()).f1_macro;
-    if (translator) add_translation_scores(model, dataset, set, *translator, row);
+    if (job.translator) add_translation_scores(model, dataset, set, *job.translator, row);
     sets.push_back(row);
   }
+}
+
+Json evaluate(nn::Model& model, const Job& job, const data::Dataset& dataset) {
+  Json sets = Json::array();
+  add_sets(model, job, dataset, sets);
+  for (const auto& longer : job.longer) add_sets(model, job, *longer, sets);
   return sets;
 }
 
@@ -93,21 +99,21 @@ void set_token_counts(nn::Model& model, const data::Dataset& dataset, int64_t ba
 }  // namespace
 
 Json run_job(const Job& job, std::shared_ptr<const data::Dataset> dataset,
-             const std::function<void(double)>& report) {
+             const ReportStep& report) {
   const auto model = nn::make_model(job.model, job.seed);
   set_token_counts(*model, *dataset, job.training.batch);
   Json curve = Json::array();
   train::TrainEvents events;
   events.on_step = [&](const train::StepReport& step) {
     curve.push_back({step.step - 1, step.loss});
-    report(std::min(1.0, step.progress));
+    report(std::min(1.0, step.progress), step.step);
   };
-  train::Trainer trainer(
-      job.training, model, [&](size_t, int64_t) { return dataset; }, std::move(events));
+  train::Trainer trainer(job.training, model, job.rows, std::move(events));
   const double before = thread_seconds();
   const train::TrainResult trained = trainer.run();
   const double cpu_seconds = thread_seconds() - before;
-  model->to(torch::kCPU);  // where the held-out sets are, and what looks into attention
+  // What looks into attention is there; text is only scored, where the model is.
+  if (job.eval_tokens == 0) model->to(torch::kCPU);
   return {{"steps", trained.step},
           {"tokens", trained.tokens},
           {"seconds", trained.seconds},
@@ -115,7 +121,7 @@ Json run_job(const Job& job, std::shared_ptr<const data::Dataset> dataset,
           {"parameters", model->parameter_count()},
           {"temperature_parameters", model->temperature_parameter_count()},
           {"loss_curve", std::move(curve)},
-          {"sets", evaluate(*model, *dataset, job.translator)}};
+          {"sets", evaluate(*model, job, *dataset)}};
 }
 
 }  // namespace tempera::study

@@ -1,31 +1,35 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "tempera/data/dataset.h"
 #include "tempera/nn/config.h"
+#include "tempera/study/pool.h"
 #include "tempera/text/tokenizer.h"
-#include "tempera/train/options.h"
+#include "tempera/train/trainer.h"
 
 namespace tempera::study {
 
 // One model of a comparison: a method, a seed.
 struct Job {
   nn::ModelConfig model;
+  train::DataForStage rows;  // to train on
   train::TrainOptions training;
   uint64_t seed = 0;
   // Of data to translate: its held-out part is translated and scored. None: not.
   const text::Tokenizer* translator = nullptr;
+  // The same held-out text in longer rows, measured too.
+  std::vector<std::shared_ptr<const data::Dataset>> longer = {};
+  int64_t eval_tokens = 0;  // of text, measured at each length, at most; 0: all
 };
 
-// Trains and evaluates on the calling thread. report(share done) is called every step and may
-// throw. The result has "loss_curve" [[step, loss], ...], "sets" [{label, size, loss, accuracy,
-// ...}], "parameters", "temperature_parameters", "steps", "seconds",
-// "cpu_seconds" (of this thread).
+// Trains, and evaluates on the held-out part of `dataset`, on the calling thread. The result has
+// "loss_curve" [[step, loss], ...], "sets" [{label, size, loss, accuracy, ...}], "parameters",
+// "temperature_parameters", "steps", "seconds", "cpu_seconds" (of this thread).
 nlohmann::ordered_json run_job(const Job& job, std::shared_ptr<const data::Dataset> dataset,
-                               const std::function<void(double share)>& report);
+                               const ReportStep& report);
 
 }  // namespace tempera::study

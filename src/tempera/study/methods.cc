@@ -2,7 +2,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/study/pool.h"
-#include "tempera/temperature/registry.h"
+#include "tempera/temperature/method_text.h"
 
 namespace tempera::study {
 
@@ -11,21 +11,10 @@ using Json = nlohmann::ordered_json;
 }
 
 NamedMethod parse_method(const std::string& text) {
+  const MethodText parsed = parse_method_text(text, "--methods", Origin::kScratch);
   NamedMethod method{.label = text, .temperature = {}};
-  size_t end = text.find(':');
-  method.temperature.method = text.substr(0, end);
-  MethodOptions given;
-  while (end != std::string::npos) {
-    const size_t begin = end + 1;
-    end = text.find(':', begin);
-    const std::string pair = text.substr(begin, end == std::string::npos ? end : end - begin);
-    const size_t equals = pair.find('=');
-    if (equals == std::string::npos || equals == 0)
-      throw UsageError(concat("--methods: '", pair, "' in '", text, "'; OPTION=VALUE expected"));
-    given[pair.substr(0, equals)] = pair.substr(equals + 1);
-  }
-  method_specs(method.temperature.method, given, Origin::kScratch);  // throws for what is unknown
-  method.temperature.options = std::move(given);
+  method.temperature.method = parsed.methods;
+  method.temperature.options = parsed.options;
   return method;
 }
 

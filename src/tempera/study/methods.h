@@ -8,10 +8,11 @@
 
 #include "tempera/nn/config.h"
 #include "tempera/study/folder.h"
+#include "tempera/study/pool.h"
 
 namespace tempera::study {
 
-// A method as --methods names it: "ssa", a product "head+value", with options "focal:t=0.2".
+// A method as --methods names it (temperature/method_text.h).
 struct NamedMethod {
   std::string label;
   nn::TemperatureConfig temperature;
@@ -27,7 +28,7 @@ struct MethodGrid {
   int64_t seeds = 0;
   int64_t threads = 0;
   std::function<nlohmann::ordered_json(const NamedMethod& method, int64_t seed,
-                                       const std::function<void(double share)>& report)>
+                                       const ReportStep& report)>
       make;
 };
 

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <iostream>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
+#include "tempera/base/build_id.h"
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
 #include "tempera/base/interrupt.h"
@@ -24,10 +27,16 @@ constexpr uint64_t kLargestResult = 64 << 20;
 // Threads of its own, each of which computes alone: small models gain nothing from more.
 class Pool {
  public:
-  Pool(const std::string& title, std::vector<const Piece*> pieces)
+  // `before`: how many more there are that were finished before.
+  Pool(const std::string& title, std::vector<const Piece*> pieces, size_t before)
       : pieces_(std::move(pieces)),
         shares_(pieces_.size()),
-        progress_(title, static_cast<int64_t>(pieces_.size()) * 1000, "‰") {}
+        steps_(pieces_.size()),
+        finished_(before),
+        all_(pieces_.size() + before),
+        progress_(title, static_cast<int64_t>(all_), "steps") {
+    progress_.start_at_share(share(), counted());
+  }
 
   void run(int64_t threads) {
     std::vector<std::thread> pool;
@@ -43,8 +52,11 @@ class Pool {
     at::set_num_threads(1);
     for (size_t i = next_++; i < pieces_.size() && !stopping_; i = next_++) {
       try {
-        const Json result = pieces_[i]->make([&](double share) { report(i, share); });
+        Json result{{"build", build_id()}};
+        result.update(
+            pieces_[i]->make([&](double share, int64_t steps) { report(i, share, steps); }));
         write_file(pieces_[i]->file, result.dump() + "\n");
+        finish(i);
       } catch (...) {
         const std::lock_guard lock(mutex_);
         if (!error_) error_ = std::current_exception();
@@ -53,19 +65,40 @@ class Pool {
     }
   }
 
-  void report(size_t index, double share) {
+  void report(size_t index, double share, int64_t steps) {
     const std::lock_guard lock(mutex_);
     if (stopping_) throw Error("stopped");
     if (const int signal = InterruptGuard::signal())
       throw Interrupted(signal, "interrupted; finished models are kept, the same command goes on");
     shares_[index] = share;
-    double done = 0;
-    for (const double s : shares_) done += s;
-    progress_.update(static_cast<int64_t>(done * 1000), pieces_[index]->label);
+    steps_[index] = steps;
+    show(pieces_[index]->label);
   }
+
+  void finish(size_t index) {
+    const std::lock_guard lock(mutex_);
+    shares_[index] = 1;
+    ++finished_;
+    show(finished_ < all_ ? pieces_[index]->label : "");
+  }
+
+  void show(const std::string& label) {
+    const int64_t steps = std::reduce(steps_.begin(), steps_.end());
+    progress_.update_share(share(), counted(), steps, label);
+  }
+
+  double share() const {
+    const auto before = static_cast<double>(all_ - pieces_.size());
+    return std::reduce(shares_.begin(), shares_.end(), before) / static_cast<double>(all_);
+  }
+
+  std::string counted() const { return concat(finished_, "/", all_, " models"); }
 
   const std::vector<const Piece*> pieces_;
   std::vector<double> shares_;
+  std::vector<int64_t> steps_;
+  size_t finished_;
+  const size_t all_;
   std::mutex mutex_;
   Progress progress_;
   std::atomic<size_t> next_ = 0;
@@ -73,16 +106,28 @@ class Pool {
   std::exception_ptr error_;
 };
 
+void check_build(const std::filesystem::path& file) {
+  const std::string made_by = read_result(file).value("build", "an earlier version");
+  TEMPERA_CHECK(made_by == build_id(), file.string(), " was made by another build of tempera (",
+                made_by, "; this one is ", build_id(), "); give --fresh to begin anew");
+}
+
 }  // namespace
 
 void run_pieces(const std::string& title, const std::vector<Piece>& pieces, int64_t threads) {
   std::vector<const Piece*> left;
   for (const Piece& piece : pieces)
-    if (!std::filesystem::exists(piece.file)) left.push_back(&piece);
+    if (std::filesystem::exists(piece.file))
+      check_build(piece.file);
+    else
+      left.push_back(&piece);
+  if (const size_t before = pieces.size() - left.size(); before > 0)
+    std::cerr << before << " of " << pieces.size()
+              << " models were finished before; --fresh trains them again\n";
   if (left.empty()) return;
   const InterruptGuard guard;
   const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
-  Pool(title, left).run(threads > 0 ? threads : cores);
+  Pool(title, left, pieces.size() - left.size()).run(threads > 0 ? threads : cores);
 }
 
 Json read_result(const std::filesystem::path& file) {

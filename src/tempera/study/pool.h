@@ -9,12 +9,14 @@
 
 namespace tempera::study {
 
+// Called after every step of a model's training; may throw.
+using ReportStep = std::function<void(double share, int64_t steps)>;
+
 // One model of a study: trained and measured on one thread, its result kept in a file.
 struct Piece {
   std::string label;  // for the progress
   std::filesystem::path file;
-  // report(share done) is called often and may throw.
-  std::function<nlohmann::ordered_json(const std::function<void(double share)>& report)> make;
+  std::function<nlohmann::ordered_json(const ReportStep& report)> make;
 };
 
 // Makes the files that are not there, in parallel over `threads` (0: one a core). After a signal it

@@ -17,6 +17,10 @@ constexpr std::pair<const char*, const char*> kMoreMetrics[] = {
     {"bleu", "BLEU"}, {"chrf", "chrF"}, {"f1_macro", "F1 %, mean over the classes"}};
 
 bool is_phonebook(const Json& results) { return results.at("task") == "phonebook"; }
+bool is_text(const Json& results) { return results.at("task") == "text"; }
+
+// What the methods are judged by.
+const char* main_metric(const Json& results) { return is_text(results) ? "loss" : "accuracy"; }
 
 // What grows from set to set.
 std::string size_name(const Json& results) {
@@ -55,13 +59,15 @@ plot::LineChart loss_chart(const Json& results) {
 }
 
 plot::Table test_table(const Json& results) {
-  plot::Table table{.caption = "Paired t-test of the accuracy against the first method: p-values",
-                    .header = {"method"}};
-  for (const auto& size : sizes_of(results.at("results"), "accuracy")) table.header.push_back(size);
+  const std::string metric = main_metric(results);
+  plot::Table table{
+      .caption = concat("Paired t-test of the ", metric, " against the first method: p-values"),
+      .header = {"method"}};
+  for (const auto& size : sizes_of(results.at("results"), metric)) table.header.push_back(size);
   for (const auto& [method, result] : results.at("results").items()) {
     if (method == results.at("results").begin().key()) continue;
     std::vector<plot::Cell> row{plot::Cell::of(method)};
-    for (const auto& [size, values] : result.at("accuracy").items())
+    for (const auto& [size, values] : result.at(metric).items())
       row.push_back(plot::Cell::of(values.at("p_against_first").get<double>(), {}, 3));
     table.rows.push_back(std::move(row));
   }
@@ -110,8 +116,11 @@ void explain_phonebook(plot::HtmlReport& report) {
 
 plot::Figure overview(const Json& results) {
   plot::Figure figure{.title = "", .panels = {}, .columns = 2};
-  figure.panels.emplace_back(size_chart(results, "accuracy", "Accuracy on held-out data",
-                                        {.label = "%", .min = 0, .max = 100}));
+  figure.panels.emplace_back(
+      is_text(results)
+          ? size_chart(results, "loss", "Loss on held-out text", {.label = "nats a token"})
+          : size_chart(results, "accuracy", "Accuracy on held-out data",
+                       {.label = "%", .min = 0, .max = 100}));
   if (results.at("results").begin().value().contains("answer_weight"))
     figure.panels.emplace_back(size_chart(results, "answer_weight",
                                           "Attention weight on the right entry",
@@ -123,12 +132,44 @@ plot::Figure overview(const Json& results) {
   return figure;
 }
 
+// The loss of each method less the first one's, over the same seeds.
+std::string difference_text(const Json& results) {
+  const Json& methods = results.at("results");
+  const std::string first = methods.begin().key();
+  std::vector<std::vector<std::string>> lines = {{"method"}};
+  for (const auto& size : sizes_of(methods, "loss")) lines[0].push_back(size);
+  for (const auto& [method, result] : methods.items()) {
+    if (method == first) continue;
+    lines.push_back({method});
+    for (const auto& [size, row] : result.at("loss").items()) {
+      const double difference = row.at("mean").get<double>() -
+                                methods.at(first).at("loss").at(size).at("mean").get<double>();
+      lines.back().push_back(concat(difference < 0 ? "" : "+", study::fixed(difference, 4), " (p ",
+                                    study::fixed(row.at("p_against_first"), 3), ")"));
+    }
+  }
+  return concat("\nloss against ", first, ", below 0 is better; p of the paired test over ",
+                results.at("seeds").get<int64_t>(), " seeds\n", aligned(lines));
+}
+
+void explain_size(plot::HtmlReport& report, const Json& results) {
+  if (!results.contains("sizing")) return;
+  report.heading("What was chosen, and what it can show");
+  report.list(results.at("sizing").at("says").get<std::vector<std::string>>());
+}
+
 }  // namespace
 
 std::string results_text(const Json& results) {
   std::ostringstream text;
   const std::string over =
       concat(over_seeds(results.at("seeds")), ", by ", size_name(results), "\n");
+  if (is_text(results)) {
+    text << "held-out loss" << over << metric_text(results.at("results"), "loss", 4);
+    if (results.at("seeds").get<int64_t>() > 1 && results.at("results").size() > 1)
+      text << difference_text(results);
+    return text.str();
+  }
   text << "accuracy %" << over;
   text << metric_text(results.at("results"), "accuracy", 1);
   text << "\nloss" << over;
@@ -163,6 +204,7 @@ void write_report(const Json& results, const std::filesystem::path& path) {
     report.table(test_table(results));
   report.table(cost_table(results));
   if (is_phonebook(results)) explain_phonebook(report);
+  explain_size(report, results);
   say_how_made(report, results, "tempera compare");
   report.save(path);
   plot::save(overview(results), std::filesystem::path(path).replace_extension(".png"));

@@ -41,16 +41,6 @@ double incomplete_beta(double a, double b, double x) {
   return 1 - front * beta_fraction(b, a, 1 - x) / b;
 }
 
-// The t with P(|T| > t) = 0.05, by bisection.
-double critical_t(double freedom) {
-  double low = 0, high = 1000;
-  for (int i = 0; i < 200; ++i) {
-    const double middle = (low + high) / 2;
-    (student_two_sided(middle, freedom) > 0.05 ? low : high) = middle;
-  }
-  return high;
-}
-
 }  // namespace
 
 double mean(const std::vector<double>& values) {
@@ -76,6 +66,16 @@ double confidence_half_width(const std::vector<double>& values) {
 
 double student_two_sided(double t, double freedom) {
   return incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t));
+}
+
+double critical_t(double freedom) {
+  // By bisection.
+  double low = 0, high = 1000;
+  for (int i = 0; i < 200; ++i) {
+    const double middle = (low + high) / 2;
+    (student_two_sided(middle, freedom) > 0.05 ? low : high) = middle;
+  }
+  return high;
 }
 
 double paired_p_value(const std::vector<double>& a, const std::vector<double>& b) {

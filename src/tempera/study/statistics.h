@@ -15,6 +15,9 @@ double confidence_half_width(const std::vector<double>& values);
 // can be said (fewer than two pairs, or no difference at all).
 double paired_p_value(const std::vector<double>& a, const std::vector<double>& b);
 
+// The t with P(|T| > t) = 0.05.
+double critical_t(double freedom);
+
 // P(|T| > t) for Student's t with the given degrees of freedom.
 double student_two_sided(double t, double freedom);
 

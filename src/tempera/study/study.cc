@@ -27,6 +27,7 @@ void ToySettings::declare(config::Options& options) {
   options.option("seeds", seeds, config::range(1, 10000),
                  "models a method, with the same seeds for all");
   config::out_option(options, out);
+  config::fresh_option(options, fresh);
   config::threads_option(options, threads);
   config::json_option(options, json);
   config::seed_option(options, seed);

@@ -49,6 +49,7 @@ struct ToySettings {
   std::vector<std::string> methods;
   int64_t seeds = 5;
   std::string out;
+  bool fresh = false;
   int64_t threads = 0;
   bool json = false;
   int64_t seed = 0;

@@ -25,8 +25,9 @@ class ToyStudy : public Study {
     settings_.validate();
     const auto methods = parse_methods(settings_.methods);
     for (const auto& method : methods) check(method);
-    StudyFolder folder(settings_.out, config::describe(settings_), declare_fresh<Settings>);
-    folder.begin();
+    StudyFolder folder(settings_.out, "study " + name(), config::describe(settings_),
+                       declare_fresh<Settings>, settings_.fresh);
+    folder.keep();
     const auto jobs =
         run_grid({.title = name(),
                   .methods = methods,
@@ -53,8 +54,7 @@ class ToyStudy : public Study {
   // Throws for a method that is unfit.
   virtual void check(const NamedMethod& method) const = 0;
   // One layer, trained and measured.
-  virtual Json job(const NamedMethod& method, int64_t seed,
-                   const std::function<void(double share)>& report) const = 0;
+  virtual Json job(const NamedMethod& method, int64_t seed, const ReportStep& report) const = 0;
   virtual void add_baselines(Json& /*document*/) const {}
   // Of a method, from the jobs of its seeds.
   virtual Json result_of(const std::vector<Json>& seeds) const = 0;

@@ -55,8 +55,8 @@ class FocalLearned final : public Method {
                   "the options of 'focal-learned' must satisfy min <= t0 <= max, but they are ",
                   real_option(options, "min"), ", ", real_option(options, "t0"), ", ",
                   real_option(options, "max"));
-    weight_ = register_parameter("weight", torch::zeros({shape.d_model}));
-    bias_ = register_parameter("bias", torch::full({1}, start));
+    weight_ = add_parameter("weight", torch::zeros({shape.d_model}), kInADotProduct);
+    bias_ = add_parameter("bias", torch::full({1}, start), kActsOnAHead);
   }
 
   RowScales forward(const LayerInputs& inputs) override {

@@ -8,7 +8,7 @@ class Head final : public ConstantMethod {
  public:
   Head(const LayerShape& shape, const MethodOptions& options) : ConstantMethod(shape) {
     const bool shared = text_option(options, "by") == "layer";
-    theta_ = register_parameter("theta", torch::zeros({shared ? 1 : shape.q_heads}));
+    theta_ = add_parameter("theta", torch::zeros({shared ? 1 : shape.q_heads}), kActsOnAHead);
   }
 
  protected:

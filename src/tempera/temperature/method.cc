@@ -12,6 +12,12 @@ int64_t Method::parameter_count() const {
   return count;
 }
 
+torch::Tensor Method::add_parameter(const std::string& name, const torch::Tensor& start,
+                                    double rate) {
+  rates_[name] = rate;
+  return register_parameter(name, start);
+}
+
 RowScales ConstantMethod::forward(const LayerInputs& inputs) {
   const auto type = scale_type(inputs.q.scalar_type());
   const HeadScales heads = head_scales(inputs.q.options().dtype(type));

@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -76,10 +77,22 @@ class Method : public torch::nn::Module {
   const std::vector<MethodSpec>& specs() const { return specs_; }
   void set_specs(std::vector<MethodSpec> specs) { specs_ = std::move(specs); }
   int64_t parameter_count() const;
+  // By name, of the method's own parameters: the share of the learning rate that suits each where
+  // it is learned beside frozen weights.
+  const std::map<std::string, double>& rates() const { return rates_; }
+
+ protected:
+  // What the share depends on.
+  static constexpr double kActsOnAHead = 1;
+  static constexpr double kInADotProduct = 0.1;  // over the columns of a row
+  static constexpr double kTimesLogN = 1.0 / 8;  // which is about 8 at thousands of keys
+
+  torch::Tensor add_parameter(const std::string& name, const torch::Tensor& start, double rate);
 
  private:
   LayerShape shape_;
   std::vector<MethodSpec> specs_;
+  std::map<std::string, double> rates_;
 };
 
 // A method whose scales are one number a head, computed by the kernel in its own pass.

@@ -7,6 +7,7 @@
 #include "tempera/base/error.h"
 #include "tempera/base/testing.h"
 #include "tempera/ops/torch.h"
+#include "tempera/temperature/method_text.h"
 #include "tempera/temperature/testing_layer.h"
 
 namespace tempera {
@@ -19,15 +20,21 @@ TEST(Registry, EntriesAreComplete) {
     EXPECT_FALSE(entry.formula.empty() || entry.help.empty() || entry.variants.empty());
     for (const auto& option : entry.options) EXPECT_FALSE(option.help.empty()) << option.name;
     const auto specs = method_specs(entry.name, {}, Origin::kScratch);
-    EXPECT_EQ(make_method(specs, tiny_shape())->specs(), specs);
+    const auto method = make_method(specs, tiny_shape());
+    EXPECT_EQ(method->specs(), specs);
+    for (const auto& parameter : method->named_parameters()) {
+      ASSERT_TRUE(method->rates().contains(parameter.key())) << entry.name;
+      EXPECT_GT(method->rates().at(parameter.key()), 0) << entry.name;
+    }
   }
   EXPECT_EQ(names.size(), 11U);
 }
 
-TEST(Registry, LoadedModelsStartAsPlainAttentionWhereThatIsADefault) {
+TEST(Registry, WhatALoadedModelLearnsStartsAsPlainAttention) {
   for (const auto& entry : method_registry()) {
-    if (entry.loaded.empty()) continue;
-    ASSERT_TRUE(entry.plain);
+    const auto made = make_method(method_specs(entry.name, {}, Origin::kLoaded), tiny_shape());
+    if (made->parameter_count() == 0) continue;
+    ASSERT_TRUE(entry.plain) << entry.name;
     EXPECT_EQ(method_specs(entry.name, {}, Origin::kLoaded),
               method_specs(entry.name, *entry.plain, Origin::kScratch));
   }
@@ -86,6 +93,32 @@ TEST(Registry, AProductHasTheOptionsOfItsParts) {
   EXPECT_EQ(real_option(specs[1].options, "beta"), 0.2);
   const auto method = make_method(specs, tiny_shape());
   EXPECT_EQ(method->specs(), specs);
+}
+
+TEST(MethodText, HasOptionsAndProducts) {
+  const auto parsed = parse_method_text("focal+llama4:t=0.5:beta=0.2", "--x", Origin::kScratch);
+  const auto specs = method_specs(parsed.methods, parsed.options, Origin::kScratch);
+  EXPECT_EQ(real_option(specs[0].options, "t"), 0.5);
+  EXPECT_EQ(real_option(specs[1].options, "beta"), 0.2);
+  const auto refusal = [](const char* text) {
+    return message_of<UsageError>([&] { parse_method_text(text, "--x", Origin::kScratch); });
+  };
+  EXPECT_NE(refusal("focal:t").find("--x: 't' in 'focal:t'; OPTION=VALUE"), std::string::npos);
+  EXPECT_NE(refusal("focal:=2"), "");
+  EXPECT_NE(refusal("focal:tt=2").find("'t'"), std::string::npos);
+  EXPECT_NE(refusal("focal:t=high"), "");
+  EXPECT_NE(refusal("focl"), "");
+}
+
+TEST(MethodText, ProductsKeepTheOptionsOfTheirParts) {
+  const auto product =
+      product_of({{"log-n", {{"length", std::string("8")}}},
+                  {"focal+yarn", {{"length", std::string("16")}, {"t", std::string("0.5")}}}});
+  const auto specs = method_specs(product.methods, product.options, Origin::kScratch);
+  ASSERT_EQ(specs.size(), 3U);
+  EXPECT_EQ(int_option(specs[0].options, "length"), 8);
+  EXPECT_EQ(real_option(specs[1].options, "t"), 0.5);
+  EXPECT_EQ(int_option(specs[2].options, "length"), 16);
 }
 
 TEST(Registry, ImpossibleLayersAreRefused) {

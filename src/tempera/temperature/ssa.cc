@@ -78,15 +78,15 @@ class Ssa final : public Method {
       if (token_ == "mlp") {
         const int64_t hidden = int_option(options, "hidden");
         columns = std::min(hidden > 0 ? hidden : size, shape().d_model);
-        side.first =
-            register_parameter(name + "_first", cosine_directions(columns, shape().d_model));
+        side.first = add_parameter(name + "_first", cosine_directions(columns, shape().d_model),
+                                   kInADotProduct);
       }
-      side.w = register_parameter(name + "_w", torch::zeros({heads, columns}));
+      side.w = add_parameter(name + "_w", torch::zeros({heads, columns}), kInADotProduct);
     }
     if (pos_) {
       const auto* start = form_ == "sigmoid" ? "alpha0" : form_ == "expexp" ? "beta0" : "slope0";
-      side.slope =
-          register_parameter(name + "_slope", torch::full({heads}, real_option(options, start)));
+      side.slope = add_parameter(name + "_slope", torch::full({heads}, real_option(options, start)),
+                                 kTimesLogN);
     }
     return side;
   }

@@ -9,11 +9,12 @@ class Ssmax final : public Method {
   Ssmax(const LayerShape& shape, const MethodOptions& options)
       : Method(shape), fixed_(real_option(options, "s")) {
     if (flag_option(options, "learned")) {
-      slope_ =
-          register_parameter("slope", torch::full({shape.q_heads}, real_option(options, "s0")));
+      slope_ = add_parameter("slope", torch::full({shape.q_heads}, real_option(options, "s0")),
+                             kTimesLogN);
     }
     if (flag_option(options, "bias")) {
-      bias_ = register_parameter("bias", torch::full({shape.q_heads}, real_option(options, "b0")));
+      bias_ = add_parameter("bias", torch::full({shape.q_heads}, real_option(options, "b0")),
+                            kActsOnAHead);
     }
   }
 

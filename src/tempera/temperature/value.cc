@@ -7,7 +7,7 @@ namespace {
 class ValueHead final : public ConstantMethod {
  public:
   ValueHead(const LayerShape& shape, const MethodOptions& /*options*/) : ConstantMethod(shape) {
-    theta_ = register_parameter("theta", torch::zeros({shape.kv_heads}));
+    theta_ = add_parameter("theta", torch::zeros({shape.kv_heads}), kActsOnAHead);
   }
 
  protected:

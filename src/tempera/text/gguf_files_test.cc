@@ -101,7 +101,7 @@ TEST(GgufFiles, NamesOfSplits) {
   EXPECT_EQ(gguf_split_name({{"type", "NFC"}}, gpt2, false), "olmo");
   EXPECT_FALSE(gguf_split_name(nullptr, gpt2, true));
   EXPECT_FALSE(gguf_split_name(nullptr, {{"type", "ByteLevel"}}, false));  // with a blank in front
-  for (const char* name :
+  for (const std::string name :
        {"gpt-2", "olmo", "smollm", "llama-bpe", "smaug-bpe", "qwen2", "falcon", "deepseek-llm"}) {
     const auto& split = find_gguf_split(name);
     EXPECT_EQ(gguf_split_name(split.normalizer, split.pre_tokenizer, split.whole_words), name);

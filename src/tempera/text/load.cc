@@ -163,10 +163,14 @@ fs::path merges_beside(const fs::path& vocabulary) {
   return found;
 }
 
+// A vocab.json holds pieces and ids alone; the model of a tokenizer.json is an object.
+bool is_vocabulary(const std::string& text, const fs::path& path) {
+  return text.find("\"model\"") == std::string::npos || path.filename() == "vocab.json";
+}
+
 TokenizerParts load_json(const fs::path& path, const Config& config) {
   const std::string text = read_file(path, kLargestFile);
-  // A vocab.json holds pieces and ids alone; the model of a tokenizer.json is an object.
-  if (text.find("\"model\"") == std::string::npos || path.filename() == "vocab.json") {
+  if (is_vocabulary(text, path)) {
     const json document = io::parse_json(text, path.string());
     TEMPERA_CHECK(document.is_object(), path.string(), ": an object is expected");
     return load_byte_level(document, path, merges_beside(path), config);
@@ -196,6 +200,15 @@ bool is_byte_model(const fs::path& folder) {
 }
 
 }  // namespace
+
+std::map<std::string, fs::path> tokenizer_sources(const fs::path& file) {
+  const std::string ending = file.extension().string();
+  if (ending == ".model") return {{"tokenizer.model", file}};
+  if (ending == ".txt") return {{"vocab.txt", file}};
+  if (is_vocabulary(read_file(file, kLargestFile), file))
+    return {{"vocab.json", file}, {"merges.txt", merges_beside(file)}};
+  return {{"tokenizer.json", file}};
+}
 
 fs::path tokenizer_file(const fs::path& folder) {
   for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"})

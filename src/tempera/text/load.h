@@ -1,7 +1,9 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "tempera/text/tokenizer.h"
 
@@ -13,6 +15,11 @@ namespace tempera::text {
 // tokens and settings come from tokenizer_config.json, where there is one beside it.
 // Throws Error with the file and what is wrong with it, or what was looked for.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
+
+// The files that load_tokenizer reads of a tokenizer that is a file (but no .gguf), without the
+// settings beside it, each by the name under which a model's folder has it: a folder with these
+// gives the same tokenizer.
+std::map<std::string, std::filesystem::path> tokenizer_sources(const std::filesystem::path& file);
 
 // Which file of a folder that is. Throws where there is none.
 std::filesystem::path tokenizer_file(const std::filesystem::path& folder);

@@ -58,6 +58,32 @@ GgufTokenizer small_gguf() {
   return description;
 }
 
+// Whatever a file is called, and whatever else lies beside it: a folder with its sources has the
+// same tokenizer.
+TEST(LoadTokenizer, SourcesOfAFileMakeTheSameTokenizer) {
+  const TempFolder folder;
+  const fs::path corpus = "src/tempera/text/tokenizer_corpus";
+  const auto copy = [&](const char* from, const char* to) {
+    fs::copy_file(corpus / from, folder.path() / to);
+  };
+  copy("wordpiece.json", "tokenizer.json");
+  copy("bpe.json", "mine.json");
+  copy("unigram.model", "mine.model");
+  write_file(folder.path() / "mine-vocab.json", R"({"a": 0, "b": 1, "ab": 2})");
+  write_file(folder.path() / "mine-merges.txt", "a b\n");
+  write_file(folder.path() / "mine.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\n");
+  for (const char* name :
+       {"mine.json", "mine.model", "mine-vocab.json", "mine.txt", "tokenizer.json"}) {
+    const auto given = load_tokenizer(folder.path() / name);
+    const TempFolder taken;
+    for (const auto& [as, path] : tokenizer_sources(folder.path() / name))
+      fs::copy_file(path, taken.path() / as);
+    const auto again = load_tokenizer(taken.path());
+    EXPECT_EQ(again->name(), given->name()) << name;
+    EXPECT_EQ(ids_of(*again, "ab a b"), ids_of(*given, "ab a b")) << name;
+  }
+}
+
 TEST(GgufTokenizer, SmallModelByHand) {
   const auto tokenizer = make_tokenizer(small_gguf());
   EXPECT_EQ(ids_of(*tokenizer, "ab a"), (Ids{2, 4, 0}));

@@ -43,7 +43,7 @@ struct Rendered {
 // they are written for: a block tag takes the newline after it and the blanks before it, values are
 // immutable, JSON is not escaped for HTML. The bytes are those that Jinja gives. What is not
 // supported is refused by name when the template is read, or, if it depends on values, when it is
-// rendered. docs/chat.md lists what there is.
+// rendered. docs/reference/chat.md lists what there is.
 //
 // Safe to use from several threads at once.
 class Template {

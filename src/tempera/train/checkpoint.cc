@@ -2,10 +2,10 @@
 
 #include <array>
 #include <cstdio>
-#include <random>
 #include <span>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
@@ -22,8 +22,6 @@ constexpr const char* kFormat = "tempera checkpoint 1";
 constexpr const char* kState = "state.json";
 constexpr const char* kModel = "model.safetensors";
 constexpr const char* kOptimizer = "optimizer.safetensors";
-constexpr const char* kPartial = ".tmp-";
-constexpr const char* kRemoved = ".old-";
 constexpr uint64_t kMostState = 64U << 20;
 
 std::string hex(std::span<const std::byte> bytes) {
@@ -34,11 +32,6 @@ std::string hex(std::span<const std::byte> bytes) {
 }
 
 std::string hex(std::string_view text) { return hex(std::as_bytes(std::span(text))); }
-
-fs::path beside(const fs::path& folder, const char* prefix) {
-  std::random_device random;
-  return folder.parent_path() / concat(prefix, folder.filename().string(), "-", random(), random());
-}
 
 void move_folder(const fs::path& from, const fs::path& to) {
   std::error_code code;
@@ -93,7 +86,7 @@ Json read_state(const fs::path& path) {
 }  // namespace
 
 void write_checkpoint(const fs::path& folder, const Checkpoint& checkpoint) {
-  const fs::path partial = beside(folder, kPartial);
+  const fs::path partial = part_name(folder);
   std::error_code code;
   fs::create_directories(partial, code);
   TEMPERA_CHECK(!code, "cannot make the folder ", partial.string(), ": ", code.message());
@@ -134,14 +127,14 @@ Checkpoint read_checkpoint(const fs::path& folder) {
 
 void remove_leftovers(const fs::path& parent) {
   std::error_code code;
-  for (const auto& entry : fs::directory_iterator(parent, code)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(kPartial) || name.starts_with(kRemoved)) fs::remove_all(entry, code);
-  }
+  std::vector<fs::path> parts;
+  for (const auto& entry : fs::directory_iterator(parent, code))
+    if (owner_of_part(entry.path())) parts.push_back(entry.path());
+  for (const auto& part : parts) fs::remove_all(part, code);
 }
 
 void remove_checkpoint(const fs::path& folder) {
-  const fs::path removed = beside(folder, kRemoved);
+  const fs::path removed = part_name(folder);
   move_folder(folder, removed);
   std::error_code ignored;  // the next run removes what is left
   fs::remove_all(removed, ignored);

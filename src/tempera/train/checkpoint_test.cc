@@ -107,8 +107,8 @@ TEST(Checkpoint, FilesOfAnotherOneAreRefused) {
 TEST(RunFolder, TheNewestCompleteCheckpointWins) {
   const TempFolder folder;
   const auto path = folder.path() / "run";
-  RunFolder run(path);
-  EXPECT_FALSE(run.settings());
+  RunFolder run(path, "train");
+  EXPECT_FALSE(run.mark());
   run.begin({{"steps", 5}}, "steps = 5\n");
   run.keep();
   EXPECT_FALSE(run.newest(ignore));
@@ -138,33 +138,52 @@ TEST(RunFolder, TheNewestCompleteCheckpointWins) {
 }
 
 TEST(RunFolder, LeftoversAreRemovedAndStrangersSkipped) {
+  const char* kPart = ".step-00000020.tempera-0123456789abcdef.part";
   const TempFolder folder;
   {
-    RunFolder other(folder.path() / "other");
+    RunFolder other(folder.path() / "other", "train");
     other.begin({}, "");
     other.keep();
     other.save(sample(50), 50, std::nullopt, 2);
-    RunFolder run(folder.path() / "run");
+    RunFolder run(folder.path() / "run", "train");
     run.begin({}, "");
     run.keep();
     run.save(sample(10), 10, std::nullopt, 2);
     fs::copy(other.checkpoint_path(50), run.checkpoint_path(50), fs::copy_options::recursive);
-    fs::create_directories(folder.path() / "run" / "checkpoints" / ".tmp-step-00000020-1");
+    fs::create_directories(folder.path() / "run" / "checkpoints" / kPart);
     fs::create_directories(folder.path() / "run" / "checkpoints" / "notes");
   }
-  RunFolder run(folder.path() / "run");
-  EXPECT_FALSE(fs::exists(folder.path() / "run" / "checkpoints" / ".tmp-step-00000020-1"));
+  RunFolder run(folder.path() / "run", "train");
+  EXPECT_FALSE(fs::exists(folder.path() / "run" / "checkpoints" / kPart));
   std::string said;
   EXPECT_EQ(run.newest([&](std::string_view line) { said += line; })->state["step"], 10);
   EXPECT_NE(said.find("belongs to another run"), std::string::npos);
+  // The other run's is not replaced where this one comes to the same step.
+  const std::string theirs = read_file(run.checkpoint_path(50) / "state.json", 1 << 20);
+  run.save(sample(50), 50, std::nullopt, 1);
+  EXPECT_EQ(run.newest(ignore)->state["step"], 50);
+  EXPECT_EQ(read_file(run.checkpoint_path(50).string() + ".other-1/state.json", 1 << 20), theirs);
+}
+
+TEST(RunFolder, HoldsTheRunOfOneVerb) {
+  const TempFolder folder;
+  {
+    RunFolder run(folder.path() / "run", "train");
+    run.begin({}, "");
+    run.keep();
+  }
+  EXPECT_NE(error_of([&] {
+              const RunFolder run(folder.path() / "run", "finetune");
+            }).find("holds a run of `tempera train`"),
+            std::string::npos);
 }
 
 TEST(RunFolder, OneProcessAtATimeAndNothingForeign) {
   const TempFolder folder;
   const auto path = folder.path() / "run";
   {
-    const RunFolder run(path);
-    const std::string message = error_of([&] { const RunFolder second(path); });
+    const RunFolder run(path, "train");
+    const std::string message = error_of([&] { const RunFolder second(path, "train"); });
     EXPECT_NE(message.find("another process (pid " + std::to_string(::getpid()) + ")"),
               std::string::npos)
         << message;
@@ -172,11 +191,13 @@ TEST(RunFolder, OneProcessAtATimeAndNothingForeign) {
   EXPECT_FALSE(fs::exists(path));  // nothing began
   fs::create_directories(path);
   write_file(path / "thesis.tex", "text");
-  EXPECT_NE(error_of([&] { const RunFolder run(path); }).find("thesis.tex"), std::string::npos);
+  EXPECT_NE(error_of([&] { const RunFolder run(path, "train"); }).find("thesis.tex"),
+            std::string::npos);
   EXPECT_EQ(std::distance(fs::directory_iterator(path), {}), 1);
   write_file(folder.path() / "file", "text");
-  EXPECT_NE(error_of([&] { const RunFolder run(folder.path() / "file"); }).find("cannot make"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of([&] { const RunFolder run(folder.path() / "file", "train"); }).find("not a folder"),
+      std::string::npos);
 }
 
 TEST(RunLog, DropsWhatAResumedRunWritesAgainAndATornLine) {

@@ -85,7 +85,7 @@ void DataOptions::validate() const {
   if (!labelled.empty()) given.push_back("--labelled");
   if (given.empty())
     throw UsageError(
-        "no data given; give files with --text, or a built-in task such as --task phonebook");
+        "no data given; give files (--text FILE), or a built-in task (--task phonebook)");
   if (given.size() > 1)
     throw UsageError(concat("both ", given[0], " and ", given[1], " given; give one of them"));
 }
@@ -103,8 +103,7 @@ DataSource::DataSource(const DataOptions& options, const fs::path& shards,
   if (!own && options.tokenizer) {
     const fs::path given = *options.tokenizer;
     text_tokenizer_ = text::load_tokenizer(given);
-    tokenizer_.files =
-        models::read_tokenizer_files(fs::is_directory(given) ? given : given.parent_path());
+    tokenizer_ = models::stored_tokenizer(given, *text_tokenizer_);
   }
   if (!text_tokenizer_) text_tokenizer_ = std::make_shared<text::ByteTokenizer>();
   tokenizer_.name = text_tokenizer_->name();
@@ -172,6 +171,10 @@ std::shared_ptr<const data::Dataset> DataSource::dataset(int64_t length, uint64_
   require(kind, nn::ModelKind::kEncoder, "--labelled is", "encoder");
   return std::make_shared<data::LabelledDataset>(options_.labelled.front(), labelled_, ids,
                                                  options);
+}
+
+int64_t DataSource::held_out_tokens() const {
+  return corpus_ ? data::split_text(*corpus_, options_.held_out).held_out.tokens() : 0;
 }
 
 void DataSource::complete(nn::ModelConfig& model, const data::Dataset& dataset) const {

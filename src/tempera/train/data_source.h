@@ -58,6 +58,11 @@ class DataSource {
   // and kind do not suit each other.
   std::shared_ptr<const data::Dataset> dataset(int64_t length, uint64_t seed,
                                                nn::ModelKind kind = nn::ModelKind::kDecoder) const;
+  // Tokens of the text that no training sees, at any length of its rows; 0 for other data.
+  int64_t held_out_tokens() const;
+  // Tokens of the text, the held-out ones included; 0 for other data.
+  int64_t text_tokens() const { return corpus_ ? corpus_->tokens() : 0; }
+  int64_t vocabulary() const { return corpus_ ? corpus_->vocabulary() : 0; }
   // What the data says about a model whose fields do not say it.
   void complete(nn::ModelConfig& model, const data::Dataset& dataset) const;
   // Of files; none for tasks.

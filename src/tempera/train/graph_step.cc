@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "tempera/base/error.h"
 #include "tempera/ops/cuda.h"
 #include "tempera/ops/torch.h"
 
@@ -10,9 +11,9 @@ namespace tempera::train {
 bool GraphStep::possible(const nn::Model& model, const torch::Device& device,
                          const OptimizerOptions& options) {
   const nn::ModelConfig& config = model.config();
-  return device.is_cuda() && ops::cuda::has_kernels() && options.kind == OptimizerKind::kAdamW &&
-         config.dropout_attention == 0 && config.dropout_residual == 0 &&
-         config.dropout_embedding == 0;
+  return device.is_cuda() && ops::cuda::has_kernels(device) &&
+         options.kind == OptimizerKind::kAdamW && config.dropout_attention == 0 &&
+         config.dropout_residual == 0 && config.dropout_embedding == 0;
 }
 
 GraphStep::GraphStep(nn::Model& model, Optimizer& optimizer, const OptimizerOptions& options,
@@ -28,7 +29,11 @@ bool GraphStep::takes(const nn::Batch& batch) {
          !batch.source.defined();
 }
 
-void GraphStep::load(const nn::Batch& batch) { prefetch_.start({batch.tokens, batch.targets}); }
+void GraphStep::load(const nn::Batch& batch) {
+  TEMPERA_CHECK(takes(batch),
+                "a graph has no mask, and a batch with documents or padding is given");
+  prefetch_.start({batch.tokens, batch.targets});
+}
 
 torch::Tensor GraphStep::forward_and_backward() {
   model_.zero_grad();
@@ -90,6 +95,19 @@ void GraphStep::start(double rate) {
 GraphStep::Result GraphStep::finish() {
   const auto host = numbers_.cpu();
   return {host[0].item<double>(), host[1].item<double>(), batch_.tokens.numel()};
+}
+
+GraphFeed::GraphFeed(Make make, Load load) : make_(std::move(make)), load_(std::move(load)) {}
+
+void GraphFeed::fetch_ahead(int64_t step) {
+  const nn::Batch batch = make_(step);
+  last_ = {step, GraphStep::takes(batch)};
+  if (last_->loaded) load_(batch);
+}
+
+bool GraphFeed::take(int64_t step) {
+  if (!last_ || last_->step != step) fetch_ahead(step);
+  return std::exchange(last_, std::nullopt)->loaded;
 }
 
 }  // namespace tempera::train

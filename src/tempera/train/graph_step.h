@@ -2,7 +2,9 @@
 
 #include <torch/types.h>
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "tempera/nn/model.h"
@@ -27,7 +29,8 @@ class GraphStep {
   GraphStep(nn::Model& model, Optimizer& optimizer, const OptimizerOptions& options,
             double label_smoothing);
 
-  // Whether a batch can be a graph's: rows without documents and padding.
+  // Whether a batch can be a graph's: rows without documents and padding. Their masks are made on
+  // the host, and a graph would go on with the mask that it was recorded with.
   static bool takes(const nn::Batch& batch);
   // Copies a batch of the host to the GPU; the next start() takes it.
   void load(const nn::Batch& batch);
@@ -57,6 +60,30 @@ class GraphStep {
   std::unique_ptr<WeightCopies> copies_;  // which the update keeps
   std::unique_ptr<ops::AdamWList> update_;
   std::unique_ptr<ops::CudaGraph> graph_;
+};
+
+// Hands batches to a graph, one step ahead where there is time for it. What the graph does not take
+// never reaches it, fetched ahead or not.
+class GraphFeed {
+ public:
+  using Make = std::function<nn::Batch(int64_t step)>;  // on the host
+  using Load = std::function<void(const nn::Batch& batch)>;
+
+  GraphFeed(Make make, Load load);
+
+  void fetch_ahead(int64_t step);
+  // Whether the graph has the batch of this step now; if not, it does not take it.
+  bool take(int64_t step);
+
+ private:
+  struct Offer {
+    int64_t step;
+    bool loaded;
+  };
+
+  Make make_;
+  Load load_;
+  std::optional<Offer> last_;
 };
 
 }  // namespace tempera::train

@@ -48,7 +48,7 @@ std::vector<double> losses(const std::string& method, torch::ScalarType type, bo
 
 TEST(GraphStep, FollowsTheStepsWithoutAGraph) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU that torch can use";
-  if (!ops::cuda::has_kernels()) GTEST_SKIP() << "this program has no CUDA kernels";
+  if (!ops::cuda::has_kernels(torch::kCUDA)) GTEST_SKIP() << "this program has no CUDA kernels";
   for (const std::string method : {"softmax", "ssa", "focal"}) {
     const auto expected = losses(method, torch::kFloat32, /*in_graph=*/false);
     const auto exact = losses(method, torch::kFloat32, /*in_graph=*/true);
@@ -67,6 +67,37 @@ TEST(GraphStep, FollowsTheStepsWithoutAGraph) {
 TEST(GraphStep, IsNotPossibleOnTheCpu) {
   const auto model = nn::make_model(nn::tiny_config(), 1);
   EXPECT_FALSE(GraphStep::possible(*model, torch::kCPU, OptimizerOptions{}));
+}
+
+// What reaches the graph when the batches of some steps hold documents.
+std::vector<int64_t> fed_steps(const std::vector<bool>& packed, bool ahead) {
+  std::vector<int64_t> fed;
+  int64_t loaded = -1;
+  GraphFeed feed(
+      [&](int64_t step) {
+        nn::Batch batch = nn::tiny_batch();
+        batch.tokens = torch::full_like(batch.tokens, step);
+        if (packed[static_cast<size_t>(step)])
+          batch.documents = torch::tensor({{batch.tokens.size(1) - 1, int64_t{1}}})
+                                .expand({batch.tokens.size(0), 2});
+        return batch;
+      },
+      [&](const nn::Batch& batch) {
+        EXPECT_FALSE(batch.documents.defined()) << "a graph has no mask";
+        loaded = batch.tokens.flatten()[0].item<int64_t>();
+      });
+  for (int64_t step = 0; step < std::ssize(packed); ++step) {
+    if (!feed.take(step)) continue;
+    fed.push_back(loaded);
+    if (ahead && step + 1 < std::ssize(packed)) feed.fetch_ahead(step + 1);
+  }
+  return fed;
+}
+
+TEST(GraphFeed, BatchesWithDocumentsNeverReachTheGraph) {
+  const std::vector<bool> packed = {false, true, true, false, false, true, false};
+  for (const bool ahead : {false, true})
+    EXPECT_EQ(fed_steps(packed, ahead), (std::vector<int64_t>{0, 3, 4, 6})) << ahead;
 }
 
 }  // namespace

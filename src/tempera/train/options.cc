@@ -9,14 +9,16 @@ namespace {
 
 constexpr int64_t kDefaultSteps = 1000;
 
-void declare_budget(TrainOptions& o, config::Options& options) {
+void declare_budget(TrainOptions& o, config::Options& options, bool with_seconds) {
   options.option("steps", o.steps, config::range(0, 1e12),
                  "training steps; 0: 1000, unless tokens, seconds or stages say how long");
   options.option("tokens", o.tokens, config::range(0, 1e15),
                  "end the training after as many tokens; 0: no bound");
-  options.option("seconds", o.seconds, config::range(0, 1e9),
-                 "end the training after as many seconds; 0: no bound");
-  options.option("batch", o.batch, config::range(1, 1e6), "rows of a step");
+  if (with_seconds)
+    options.option("seconds", o.seconds, config::range(0, 1e9),
+                   "end the training after as many seconds; 0: no bound");
+  options.option("batch", o.batch, config::range(1, 1e6),
+                 "rows of a step; with stages, of the longest");
   options.option("micro-batch", o.micro_batch, config::range(0, 1e6),
                  "rows that go through the model at once, to save memory; 0: all of the step's");
   options.option("stages", o.stages,
@@ -64,8 +66,8 @@ Stage parse_stage(const std::string& text) {
   return stage;
 }
 
-void TrainOptions::declare(config::Options& options) {
-  declare_budget(*this, options);
+void TrainOptions::declare(config::Options& options, bool with_seconds) {
+  declare_budget(*this, options, with_seconds);
   optimizer.declare(options);
   schedule.declare(options);
   options.option("label-smoothing", label_smoothing, config::range(0, 0.999),

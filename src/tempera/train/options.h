@@ -46,7 +46,8 @@ struct TrainOptions {
   int64_t keep = 2;
   config::Device device = config::Device::kAuto;
 
-  void declare(config::Options& options);
+  // Without `seconds` where the owner has a budget of time of its own.
+  void declare(config::Options& options, bool with_seconds = true);
   // Throws UsageError where options contradict each other.
   void validate() const;
   std::vector<Stage> stage_list() const;

@@ -2,16 +2,30 @@
 
 #include <algorithm>
 
+#include "tempera/base/error.h"
+
 namespace tempera::train {
+
+void check_stages(const TrainOptions& options, const DataOptions& data) {
+  if (!options.stages.empty() && data.text.empty())
+    throw UsageError("--stages need text; other data has lengths of its own");
+}
+
+int64_t longest_stage(const TrainOptions& options) {
+  int64_t longest = 0;
+  for (const Stage& stage : options.stage_list()) longest = std::max(longest, stage.length);
+  return longest;
+}
 
 std::vector<PlannedStage> plan_stages(const TrainOptions& options, const nn::ModelConfig& model) {
   std::vector<PlannedStage> planned;
+  const int64_t step_tokens = options.batch * longest_stage(options);
   PlannedStage next{.length = options.row_length > 0 ? options.row_length : model.context,
                     .rows = options.batch,
                     .rope_base = model.rope.base};
   for (const Stage& stage : options.stage_list()) {
     next.length = stage.length;
-    next.rows = std::max<int64_t>(1, options.batch * model.context / stage.length);
+    next.rows = step_tokens / stage.length;
     const int64_t tokens = next.rows * next.length;
     next.steps = (stage.tokens + tokens - 1) / tokens;
     if (stage.rope_base > 0) next.rope_base = stage.rope_base;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tempera/nn/config.h"
+#include "tempera/train/data_source.h"
 #include "tempera/train/options.h"
 
 namespace tempera::train {
@@ -17,8 +18,14 @@ struct PlannedStage {
   double rope_base = 0;
 };
 
+// Throws UsageError where stages are given for data whose lengths cannot be chosen.
+void check_stages(const TrainOptions& options, const DataOptions& data);
+
+// 0 where none are given.
+int64_t longest_stage(const TrainOptions& options);
+
 // One stage where none are given. Rows are as many as keep the tokens of a step those of `batch`
-// rows of the model's context.
+// rows of the longest stage.
 std::vector<PlannedStage> plan_stages(const TrainOptions& options, const nn::ModelConfig& model);
 
 // Of the whole run; 0: tokens or seconds end it.

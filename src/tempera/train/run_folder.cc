@@ -1,13 +1,7 @@
 #include "tempera/train/run_folder.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <random>
@@ -15,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tempera/base/build_id.h"
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
 #include "tempera/base/version.h"
@@ -58,139 +53,114 @@ std::vector<std::pair<int64_t, fs::path>> checkpoints_in(const fs::path& folder)
 // A link is replaced by renaming, so that it always leads somewhere.
 void turn_link(const fs::path& link, const fs::path& target) {
   std::error_code code;
-  const fs::path beside = link.parent_path() / concat(".", link.filename().string(), ".link");
-  fs::remove(beside, code);
+  const fs::path beside = part_name(link);
   fs::create_directory_symlink(target, beside, code);
   if (!code) fs::rename(beside, link, code);
   TEMPERA_CHECK(!code, "cannot make the link ", link.string(), ": ", code.message());
 }
 
-// Gives the path back, so that it comes before the lock makes anything in the folder.
-const fs::path& checked(const fs::path& folder) {
-  TEMPERA_CHECK(!folder.empty(), "a run needs a folder; give one with --out");
-  std::error_code missing;
-  if (!fs::is_directory(folder, missing) || fs::exists(folder / "run.json")) return folder;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    // A process may have ended before it wrote more than its lock.
-    TEMPERA_CHECK(name == "lock" || name == "run.toml" || name.starts_with('.'), "'",
-                  folder.string(), "' holds '", name,
-                  "' and is not the folder of a run; give another one with --out");
-  }
-  return folder;
+std::vector<std::string> names_of_run(const std::vector<std::string>& more) {
+  std::vector<std::string> names = {"run.toml", "log.jsonl", "checkpoints", "last", "best", "data"};
+  names.insert(names.end(), more.begin(), more.end());
+  return names;
 }
 
-std::string holder_of(int descriptor) {
-  std::array<char, 32> text{};
-  const ssize_t count = ::pread(descriptor, text.data(), text.size() - 1, 0);
-  std::string pid(text.data(), count > 0 ? static_cast<size_t>(count) : 0);
-  pid.erase(std::min(pid.find('\n'), pid.size()));
-  return pid.empty() ? "" : " (pid " + pid + ")";
-}
-
-// Whether the name still leads to the open file: its holder may have removed it meanwhile.
-bool same_file(int descriptor, const fs::path& path) {
-  struct stat open = {}, named = {};
-  return ::fstat(descriptor, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
-         open.st_ino == named.st_ino && open.st_dev == named.st_dev;
-}
-
-// What a conversion that was killed left behind; see convert_to_shards and write_file.
-void remove_partial_files(const fs::path& folder) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with('.') && name.ends_with(".part")) fs::remove_all(entry, ignored);
+void put_aside(const fs::path& path) {
+  for (int number = 1;; ++number) {
+    const fs::path other = path.string() + concat(".other-", number);
+    if (fs::exists(fs::symlink_status(other))) continue;
+    fs::rename(path, other);
+    return;
   }
 }
 
 }  // namespace
 
-FolderLock::FolderLock(const fs::path& folder) : folder_(folder) {
-  const fs::path path = folder / "lock";
-  for (;;) {
-    std::error_code code;
-    made_ = fs::create_directories(folder, code) || made_;
-    TEMPERA_CHECK(!code && fs::is_directory(folder, code), "cannot make the folder '",
-                  folder.string(), "': ", code ? code.message() : "there is a file of that name",
-                  "; give another one with --out");
-    descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    TEMPERA_CHECK(descriptor_ >= 0, "cannot write in the folder '", folder.string(),
-                  "': ", std::generic_category().message(errno), "; give another one with --out");
-    if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
-      const int error = errno;
-      const std::string holder = holder_of(descriptor_);
-      ::close(std::exchange(descriptor_, -1));
-      TEMPERA_CHECK(error == EWOULDBLOCK, "cannot lock ", path.string(), ": ",
-                    std::generic_category().message(error));
-      throw Error(concat("another process", holder, " is working in '", folder.string(),
-                         "'; wait for it or stop it, or give another folder with --out"));
-    }
-    if (same_file(descriptor_, path)) break;
-    ::close(std::exchange(descriptor_, -1));
-  }
-  // Only for messages: a full disk must not keep a run from being opened.
-  const std::string pid = std::to_string(::getpid()) + "\n";
-  if (::ftruncate(descriptor_, 0) == 0) [[maybe_unused]]
-    const ssize_t written = ::pwrite(descriptor_, pid.data(), pid.size(), 0);
-}
-
-FolderLock::~FolderLock() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-void FolderLock::undo() {
-  std::error_code ignored;
-  fs::remove(folder_ / "lock", ignored);
-  if (made_) fs::remove(folder_, ignored);  // only if it is empty
-}
-
-RunFolder::RunFolder(const fs::path& path) : path_(checked(path)), lock_(path) {
-  const fs::path file = path_ / "run.json";
-  if (!fs::exists(file)) return;
+std::optional<RunMark> read_mark(const WorkFolder& folder, const std::string& verb) {
+  if (!folder.is_marked()) return std::nullopt;
+  const std::string file = folder.mark().string();
   const std::string text = read_file(file, kMostSettings);
-  const auto parsed = io::parse_json(text, file.string());
-  TEMPERA_CHECK(parsed.is_object() && parsed.contains("id") && parsed["id"].is_string() &&
-                    parsed.contains("settings"),
-                file.string(), " is not the description of a run; give another folder with --out");
+  const auto parsed = io::parse_json(text, file);
+  const auto is_text = [&](const char* key) {
+    return parsed.contains(key) && parsed[key].is_string();
+  };
+  TEMPERA_CHECK(parsed.is_object() && is_text("id") && parsed.contains("settings"), file,
+                " is not the description of a run; give another folder with --out");
   const Json run = Json::parse(text);
-  id_ = run["id"].get<std::string>();
-  settings_ = run["settings"];
-  kept_ = true;
-  remove_leftovers(path_ / "checkpoints");
-  remove_partial_files(path_);
+  RunMark mark{.verb = run.value("verb", verb),
+               .settings = run["settings"],
+               .id = run["id"].get<std::string>(),
+               .build = run.value("build", "")};
+  TEMPERA_CHECK(mark.verb == verb, "'", folder.path().string(), "' holds a run of `tempera ",
+                mark.verb, "`; give `tempera ", verb, "` another folder with --out");
+  return mark;
 }
 
-RunFolder::~RunFolder() {
-  if (kept_) return;
-  std::error_code ignored;
-  if (settings_)
-    for (const char* name : {"run.json", "run.toml", "data"}) fs::remove_all(path_ / name, ignored);
-  lock_.undo();
+RunMark write_mark(const WorkFolder& folder, RunMark mark) {
+  TEMPERA_CHECK(!folder.is_marked(), "'", folder.path().string(), "' holds a run already");
+  mark.id = make_id();
+  mark.build = build_id();
+  const Json run{{"id", mark.id},
+                 {"verb", mark.verb},
+                 {"program", version()},
+                 {"build", mark.build},
+                 {"settings", mark.settings}};
+  write_file(folder.mark(), run.dump(2) + "\n");
+  return mark;
 }
+
+std::string other_build(const RunMark& mark) {
+  if (mark.build == build_id()) return "";
+  return concat("was begun by another build of tempera (",
+                mark.build.empty() ? "an earlier version" : mark.build, "; this one is ",
+                build_id(), ")");
+}
+
+void refuse_other_build(const WorkFolder& folder, const RunMark& mark) {
+  const std::string other = other_build(mark);
+  if (!other.empty())
+    throw UsageError(concat("the run in '", folder.path().string(), "' ", other,
+                            ", and the results of two are not mixed; give --fresh to begin anew "
+                            "(what is there is moved to a folder in it), or another folder with "
+                            "--out"));
+}
+
+RunFolder::RunFolder(const fs::path& path, const std::string& verb,
+                     const std::vector<std::string>& more_names)
+    : folder_(path, names_of_run(more_names)), verb_(verb), mark_(read_mark(folder_, verb)) {
+  if (mark_) remove_leftovers(path / "checkpoints");
+}
+
+fs::path RunFolder::set_aside() {
+  mark_.reset();
+  return folder_.set_aside();
+}
+
+void RunFolder::refuse_other_build() const { train::refuse_other_build(folder_, *mark_); }
 
 fs::path RunFolder::checkpoint_path(int64_t step) const {
   std::array<char, 40> name;
   std::snprintf(name.data(), name.size(), "step-%08lld", static_cast<long long>(step));
-  return path_ / "checkpoints" / name.data();
+  return path() / "checkpoints" / name.data();
 }
 
 void RunFolder::begin(const Json& settings, const std::string& toml) {
-  TEMPERA_CHECK(!settings_, "'", path_.string(), "' holds a run already");
-  id_ = make_id();
-  const Json run{{"id", id_}, {"program", version()}, {"settings", settings}};
-  settings_ = settings;
-  write_file(path_ / "run.toml", toml);
-  write_file(path_ / "run.json", run.dump(2) + "\n");
+  mark_ = write_mark(folder_, {.verb = verb_, .settings = settings});
+  offer(toml);
+}
+
+void RunFolder::offer(const std::string& toml) const {
+  const fs::path file = path() / "run.toml";
+  if (!fs::exists(file)) write_file(file, toml);
 }
 
 std::optional<Checkpoint> RunFolder::newest(const Say& say) const {
-  const auto found = checkpoints_in(path_ / "checkpoints");
+  const auto found = checkpoints_in(path() / "checkpoints");
   for (const auto& [step, path] : found) {
     try {
       Checkpoint checkpoint = read_checkpoint(path);
       const std::string run = checkpoint.state.value("run", "");
-      TEMPERA_CHECK(run == id_, path.string(), " belongs to another run");
+      TEMPERA_CHECK(run == mark_->id, path.string(), " belongs to another run");
       TEMPERA_CHECK(checkpoint.state.value("step", int64_t{-1}) == step, path.string(),
                     " is of another step than its name says");
       return checkpoint;
@@ -198,27 +168,42 @@ std::optional<Checkpoint> RunFolder::newest(const Say& say) const {
       say(concat("skipped a checkpoint: ", error.what()));
     }
   }
-  TEMPERA_CHECK(found.empty(), "no checkpoint in '", (path_ / "checkpoints").string(),
+  TEMPERA_CHECK(found.empty(), "no checkpoint in '", (path() / "checkpoints").string(),
                 "' can be used (see above); put a good one there, or give another folder with "
                 "--out to begin anew");
   return std::nullopt;
 }
 
+// A damaged one whose state can be read is.
+bool RunFolder::is_own(const fs::path& checkpoint) const {
+  const fs::path file = checkpoint / "state.json";
+  if (!fs::is_regular_file(file)) return false;
+  const Json state = Json::parse(read_file(file, kMostSettings), nullptr, false);
+  return state.is_object() && state.contains("run") && state["run"] == mark_->id;
+}
+
+void RunFolder::turn_links(int64_t step, std::optional<int64_t> best_step) const {
+  const auto relative = [&](int64_t number) {
+    return checkpoint_path(number).lexically_relative(path());
+  };
+  turn_link(path() / "last", relative(step));
+  if (best_step && fs::exists(checkpoint_path(*best_step)))
+    turn_link(path() / "best", relative(*best_step));
+  sync_folder(path());
+}
+
 void RunFolder::save(Checkpoint checkpoint, int64_t step, std::optional<int64_t> best_step,
                      int64_t keep) {
-  checkpoint.state["run"] = id_;
-  write_checkpoint(checkpoint_path(step), checkpoint);
-  const auto relative = [&](int64_t number) {
-    return checkpoint_path(number).lexically_relative(path_);
-  };
-  turn_link(path_ / "last", relative(step));
-  if (best_step && fs::exists(checkpoint_path(*best_step)))
-    turn_link(path_ / "best", relative(*best_step));
-  sync_folder(path_);
+  checkpoint.state["run"] = mark_->id;
+  const fs::path path_of_step = checkpoint_path(step);
+  if (fs::exists(path_of_step) && !is_own(path_of_step)) put_aside(path_of_step);
+  write_checkpoint(path_of_step, checkpoint);
+  turn_links(step, best_step);
   int64_t kept = 0;
-  for (const auto& [number, path] : checkpoints_in(path_ / "checkpoints")) {
-    // A later one was skipped, for it is damaged or of another run: not ours to remove.
-    if (number <= step && ++kept > keep && number != best_step) remove_checkpoint(path);
+  for (const auto& [number, found] : checkpoints_in(path() / "checkpoints")) {
+    // A later one was skipped, for it is damaged or of another run.
+    if (number > step || !is_own(found)) continue;
+    if (++kept > keep && number != best_step) remove_checkpoint(found);
   }
 }
 

@@ -54,13 +54,6 @@ bool is_due(int64_t step, int64_t every) { return every > 0 && step % every == 0
 
 }  // namespace
 
-torch::Device resolve_device(config::Device device) {
-  const bool found = torch::cuda::is_available();
-  TEMPERA_CHECK(device != config::Device::kCuda || found,
-                "--device cuda given, but there is no GPU that torch can use; give --device cpu");
-  return device == config::Device::kCpu || !found ? torch::kCPU : torch::kCUDA;
-}
-
 Trainer::Trainer(const TrainOptions& options, std::shared_ptr<nn::Model> model,
                  const DataForStage& data, TrainEvents events, models::StoredTokenizer tokenizer,
                  std::vector<nn::NamedParameter> learned)
@@ -160,24 +153,25 @@ void Trainer::check_finite(const GraphStep::Result& result, int64_t step) const 
                      "in another folder"));
 }
 
+void Trainer::make_graph() {
+  graph_ = std::make_unique<GraphStep>(*model_, *optimizer_, options_.optimizer,
+                                       options_.label_smoothing);
+  feed_.emplace([this](int64_t step) { return batch(step, 0, stage_of(step).rows, torch::kCPU); },
+                [this](const nn::Batch& next) { graph_->load(next); });
+}
+
 std::optional<GraphStep::Result> Trainer::update_in_graph(int64_t step, double rate) {
-  if (!graph_)
-    graph_ = std::make_unique<GraphStep>(*model_, *optimizer_, options_.optimizer,
-                                         options_.label_smoothing);
-  if (loaded_step_ != step) {
-    const nn::Batch next = batch(step, 0, stage_of(step).rows, torch::kCPU);
-    if (!GraphStep::takes(next)) return std::nullopt;
-    graph_->load(next);
+  if (!graph_) make_graph();
+  if (!feed_->take(step)) {
+    if (!std::exchange(said_no_graph_, true))
+      say("batches with several documents or padding are computed without a CUDA graph");
+    return std::nullopt;
   }
-  loaded_step_.reset();
   graph_->start(rate);
   // The next batch is made and copied while the GPU works.
   const bool same_stage = &stage_of(step + 1) == &stage_of(step);
   const bool more = total_steps_ == 0 || step + 1 < total_steps_;
-  if (same_stage && more) {
-    graph_->load(batch(step + 1, 0, stage_of(step).rows, torch::kCPU));
-    loaded_step_ = step + 1;
-  }
+  if (same_stage && more) feed_->fetch_ahead(step + 1);
   const GraphStep::Result result = graph_->finish();
   check_finite(result, step);
   return result;
@@ -198,6 +192,13 @@ GraphStep::Result Trainer::update(int64_t step, double rate) {
   return result;
 }
 
+void Trainer::use_base_of(const PlannedStage& stage) {
+  if (model_->config().rope.base == stage.rope_base) return;
+  model_->set_context(model_->config().context, stage.rope_base);
+  feed_.reset();
+  graph_.reset();
+}
+
 StepReport Trainer::train_step() {
   const int64_t step = position_.step;
   const double spent = progress();
@@ -207,11 +208,7 @@ StepReport Trainer::train_step() {
   GraphStep::Result result;
   {
     const Stopwatch watch(position_.seconds);
-    if (model_->config().rope.base != stage.rope_base) {
-      model_->set_context(model_->config().context, stage.rope_base);
-      graph_.reset();
-      loaded_step_.reset();
-    }
+    use_base_of(stage);
     result = update(step, rate);
   }
   position_.step += 1;
@@ -263,7 +260,8 @@ std::optional<Validation> Trainer::validate() {
 void Trainer::note_validation() {
   validation_ = validate();
   if (!validation_) return;
-  if (!position_.best || validation_->loss < position_.best->loss)
+  const bool finite = std::isfinite(validation_->loss);
+  if (finite && (!position_.best || validation_->loss < position_.best->loss))
     position_.best = {position_.step, validation_->loss};
   if (log_)
     log_->append({{"step", position_.step},
@@ -335,7 +333,7 @@ void Trainer::save() {
                       {"program", version()},
                       {"torch", TORCH_VERSION},
                       {"method", model_->config().temperature.method},
-                      {"settings", folder_->settings().value_or(Json::object())}};
+                      {"settings", folder_->mark()->settings}};
   std::optional<int64_t> best;
   if (position_.best) {
     best = position_.best->step;
@@ -379,7 +377,9 @@ void Trainer::restore(const Checkpoint& checkpoint) {
                .tokens = state.at("tokens").get<int64_t>(),
                .seconds = state.at("seconds").get<double>(),
                .best = std::nullopt};
-  if (const Json& best = state.at("best"); best.is_object())
+  use_base_of(stage_of(std::max<int64_t>(0, position_.step - 1)));
+  // A loss that was not finite is written as null.
+  if (const Json& best = state.at("best"); best.is_object() && best.at("loss").is_number())
     position_.best = {best.at("step").get<int64_t>(), best.at("loss").get<double>()};
   saved_step_ = position_.step;
   say(concat("continuing the run in '", folder_->path().string(), "' from step ", position_.step,
@@ -395,8 +395,11 @@ void Trainer::attach(RunFolder& folder) {
   folder.keep();
   try {
     if (const auto checkpoint =
-            folder.newest([&](std::string_view line) { say(std::string(line)); }))
+            folder.newest([&](std::string_view line) { say(std::string(line)); })) {
       restore(*checkpoint);
+      const auto& best = position_.best;
+      folder.turn_links(position_.step, best ? std::optional(best->step) : std::nullopt);
+    }
   } catch (const Json::exception& error) {
     throw Error(concat("the state of the run in '", folder.path().string(),
                        "' is not complete: ", error.what()));

@@ -10,6 +10,7 @@
 #include "tempera/data/dataset.h"
 #include "tempera/models/tokenizer.h"
 #include "tempera/nn/model.h"
+#include "tempera/train/device.h"
 #include "tempera/train/graph_step.h"
 #include "tempera/train/log.h"
 #include "tempera/train/options.h"
@@ -106,10 +107,13 @@ class Trainer {
   double accumulate(const std::vector<nn::Batch>& batches);
   // Loss and norm of a step with its update: on a GPU one graph where that is possible.
   GraphStep::Result update(int64_t step, double rate);
+  void make_graph();
   // None where the batch does not go into a graph.
   std::optional<GraphStep::Result> update_in_graph(int64_t step, double rate);
   void check_finite(const GraphStep::Result& result, int64_t step) const;
   bool uses_graph(int64_t step) const;
+  // The model's rotary base is the stage's from now on.
+  void use_base_of(const PlannedStage& stage);
   StepReport train_step();
   double progress() const;
   bool finished() const;
@@ -133,7 +137,8 @@ class Trainer {
   std::vector<nn::NamedParameter> parameters_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<GraphStep> graph_;
-  std::optional<int64_t> loaded_step_;  // whose batch the graph has
+  std::optional<GraphFeed> feed_;  // of the graph
+  bool said_no_graph_ = false;
   RunFolder* folder_ = nullptr;
   std::unique_ptr<RunLog> log_;
   Position position_;
@@ -141,7 +146,5 @@ class Trainer {
   std::optional<Validation> validation_;
   double last_loss_;
 };
-
-torch::Device resolve_device(config::Device device);
 
 }  // namespace tempera::train

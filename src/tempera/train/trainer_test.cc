@@ -15,6 +15,7 @@
 #include "tempera/data/testing.h"
 #include "tempera/data/text_dataset.h"
 #include "tempera/models/load.h"
+#include "tempera/nn/testing_model.h"
 #include "tempera/ops/torch.h"
 #include "tempera/train/data_source.h"
 
@@ -87,6 +88,70 @@ Trace train(const TrainOptions& options, const nn::ModelConfig& config) {
   return trace;
 }
 
+// Many short documents and a few long ones, so that some batches hold a boundary and some none.
+std::shared_ptr<const data::Corpus> uneven_corpus() {
+  data::ShardBuilder builder("bytes", 259);
+  for (int document = 0; document < 60; ++document) {
+    std::vector<int32_t> ids;
+    for (int i = 0; i < (document % 12 == 0 ? 700 : 6); ++i)
+      ids.push_back('a' + (i * i + document) % 7);
+    builder.append(ids);
+    builder.end_document();
+  }
+  std::vector<data::TokenShard> shards;
+  shards.push_back(data::TokenShard::parse(builder.finish(), "test"));
+  return std::make_shared<data::Corpus>(std::move(shards), "test");
+}
+
+// Forgets where documents end.
+class Unmarked final : public data::Dataset {
+ public:
+  explicit Unmarked(data::TextDataset text) : text_(std::move(text)) {}
+  std::string name() const override { return text_.name(); }
+  int64_t vocabulary() const override { return text_.vocabulary(); }
+  int64_t classes() const override { return text_.classes(); }
+  int64_t train_length() const override { return text_.train_length(); }
+  data::Batch train(const data::BatchRequest& request) const override {
+    data::Batch batch = text_.train(request);
+    batch.documents = 0;
+    batch.document_lengths.clear();
+    return batch;
+  }
+  const std::vector<data::HeldOutSet>& held_out_sets() const override {
+    return text_.held_out_sets();
+  }
+  data::Batch held_out(size_t set, int64_t first_row, int64_t rows) const override {
+    return text_.held_out(set, first_row, rows);
+  }
+
+ private:
+  data::TextDataset text_;
+};
+
+std::vector<double> losses_of_documents(const TrainOptions& options, bool marked) {
+  Trace trace;
+  const DataForStage source = [&](size_t, int64_t length) -> std::shared_ptr<const data::Dataset> {
+    data::TextDataset text(uneven_corpus(), {.length = length, .seed = 3, .held_out = 0.1});
+    if (marked) return std::make_shared<data::TextDataset>(std::move(text));
+    return std::make_shared<Unmarked>(std::move(text));
+  };
+  // Larger weights than those of a start: attention counts from the first step on.
+  const auto model = nn::make_model(nn::with_method(small_model(), "ssa"), 5);
+  for (const auto& parameter : model->parameter_list()) {
+    const torch::NoGradGuard no_grad;
+    torch::Tensor(parameter.tensor).mul_(2);
+  }
+  Trainer trainer(options, model, source, trace.events());
+  trainer.run();
+  return trace.losses;
+}
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
+  return largest;
+}
+
 using data::error_of;
 
 // Models this small are slower with more threads.
@@ -118,6 +183,23 @@ TEST_F(TrainerTest, MicroBatchesGiveTheSameStep) {
   for (size_t i = 0; i < whole.losses.size(); ++i)
     EXPECT_NEAR(cut.losses[i], whole.losses[i], 1e-4) << i;
   EXPECT_NE(cut.losses, whole.losses);
+}
+
+TEST_F(TrainerTest, DocumentsAreApartOnAGpuAsOnTheCpu) {
+  constexpr double kTolerance = 2e-3;
+  TrainOptions options = few_steps(24);
+  options.eval_every = options.save_every = 0;
+  options.optimizer.learning_rate = 1e-3;
+  const auto expected = losses_of_documents(options, /*marked=*/true);
+  ASSERT_GT(largest_difference(losses_of_documents(options, /*marked=*/false), expected),
+            10 * kTolerance)
+      << "a mask that is lost would not be seen";
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU that torch can use";
+  options.device = config::Device::kCuda;
+  // As a graph, with the next batch fetched ahead, and one operator after the other.
+  EXPECT_LT(largest_difference(losses_of_documents(options, true), expected), kTolerance);
+  options.micro_batch = 2;
+  EXPECT_LT(largest_difference(losses_of_documents(options, true), expected), kTolerance);
 }
 
 TEST_F(TrainerTest, RecomputingChangesNothingAlsoWithDropout) {
@@ -159,8 +241,8 @@ TEST_F(TrainerTest, AResumedRunIsBitEqual) {
     const TempFolder temporary;
     Trace parts;
     for (const int64_t stop : {6, 7, 11, 100}) {
-      RunFolder folder(temporary.path() / "run");
-      if (!folder.settings()) folder.begin({}, "");
+      RunFolder folder(temporary.path() / "run", "train");
+      if (!folder.mark()) folder.begin({}, "");
       auto events = parts.events();
       std::unique_ptr<Trainer> trainer;
       events.signal = [&] { return trainer->step() >= stop ? 15 : 0; };
@@ -184,7 +266,7 @@ TEST_F(TrainerTest, TheModelOfARunIsReadBack) {
   config.temperature.method = "ssa";
   config.temperature.layers = "1";
   const TempFolder temporary;
-  RunFolder folder(temporary.path() / "run");
+  RunFolder folder(temporary.path() / "run", "train");
   folder.begin({}, "");
   Trainer trainer(few_steps(5), nn::make_model(config, 5), text_data(), {}, {"bytes"});
   trainer.attach(folder);
@@ -223,6 +305,63 @@ TEST_F(TrainerTest, StagesGrowTheContextWithTheSameTokensAStep) {
     EXPECT_THROW(parse_stage(bad), UsageError) << bad;
 }
 
+TEST_F(TrainerTest, StagesHaveTheSameRowsWhateverTheModelCouldTake) {
+  nn::ModelConfig config = small_model();
+  config.context = 131072;
+  TrainOptions options = few_steps(0);
+  options.stages = {"8:512", "32:256"};
+  const auto plan = plan_stages(options, config);
+  EXPECT_EQ(plan[0].rows, 16);
+  EXPECT_EQ(plan[1].rows, 4);
+}
+
+TEST_F(TrainerTest, AFinishedRunIsValidatedWithTheBaseOfItsLastStage) {
+  const TempFolder temporary;
+  RunFolder folder(temporary.path() / "run", "train");
+  folder.begin({}, "");
+  nn::ModelConfig config = small_model();
+  config.context = 32;
+  TrainOptions options = few_steps(0);
+  options.stages = {"8:512", "32:256:500"};
+  std::vector<double> losses;
+  for (int time = 0; time < 2; ++time) {
+    Trainer trainer(options, nn::make_model(config, 5), text_data(), {});
+    trainer.attach(folder);
+    losses.push_back(trainer.run().validation->loss);
+    EXPECT_EQ(trainer.model().config().rope.base, 500);
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
+TEST_F(TrainerTest, GoesOnAfterAValidationThatWasNotFinite) {
+  const TempFolder temporary;
+  RunFolder folder(temporary.path() / "run", "train");
+  folder.begin({}, "");
+  const auto model = nn::make_model(small_model(), 5);
+  torch::Tensor weight = model->parameter_list().front().tensor;
+  const auto good = weight.detach().clone();
+  const auto set = [&](const torch::Tensor& value) {
+    const torch::NoGradGuard no_grad;
+    weight.copy_(value);
+  };
+  TrainEvents events;
+  events.on_step = [&](const StepReport&) { set(torch::full_like(good, std::nan(""))); };
+  events.on_validation = [&](int64_t, const Validation&) { set(good); };
+  TrainOptions options = few_steps(5);
+  options.eval_every = 1;
+  Trainer trainer(options, model, text_data(), events);
+  trainer.attach(folder);
+  const auto first = trainer.run();
+  EXPECT_FALSE(std::isfinite(first.validation->loss));
+  EXPECT_FALSE(first.best);
+  Trainer again(few_steps(7), nn::make_model(small_model(), 5), text_data(), {});
+  again.attach(folder);
+  EXPECT_EQ(again.step(), 5);
+  const auto result = again.run();
+  ASSERT_TRUE(result.best);
+  EXPECT_EQ(result.best->step, 7);
+}
+
 TEST_F(TrainerTest, BudgetsOfTokensAndSecondsEndTheRun) {
   TrainOptions options = few_steps(0);
   options.tokens = 200;
@@ -234,7 +373,7 @@ TEST_F(TrainerTest, BudgetsOfTokensAndSecondsEndTheRun) {
 
 TEST_F(TrainerTest, SaysWhereNumbersBecameInfinite) {
   const TempFolder temporary;
-  RunFolder folder(temporary.path() / "run");
+  RunFolder folder(temporary.path() / "run", "train");
   folder.begin({}, "");
   const auto model = nn::make_model(small_model(), 5);
   TrainEvents events;
@@ -250,8 +389,9 @@ TEST_F(TrainerTest, SaysWhereNumbersBecameInfinite) {
   const std::string message = error_of([&] { trainer.run(); });
   EXPECT_NE(message.find("step 6"), std::string::npos) << message;
   EXPECT_NE(message.find("the activations of layer 1 are "), std::string::npos) << message;
-  EXPECT_NE(message.find("step-00000005"), std::string::npos) << message;
-  EXPECT_EQ(folder.newest([](std::string_view) {})->state["step"], 5);
+  // The validation after step 5 was not finite, so that it is no best one to keep.
+  EXPECT_NE(message.find("step-00000004"), std::string::npos) << message;
+  EXPECT_EQ(folder.newest([](std::string_view) {})->state["step"], 4);
 
   {
     const torch::NoGradGuard no_grad;
@@ -277,7 +417,7 @@ TEST_F(TrainerTest, RefusesWhatDoesNotFit) {
 
   // Another text under the same folder.
   const TempFolder temporary;
-  RunFolder folder(temporary.path() / "run");
+  RunFolder folder(temporary.path() / "run", "train");
   folder.begin({}, "");
   Trainer first(few_steps(4), nn::make_model(small_model(), 5), text_data(), {});
   first.attach(folder);

@@ -25,7 +25,7 @@ bool is_supported(const Isa& isa) {
   return (hwy::SupportedTargets() & HWY_TARGETS & isa.target) != 0;
 }
 
-const Isa& choose() {
+Isa choose() {
   const char* asked = std::getenv("TEMPERA_ISA");
   for (const Isa& isa : kIsas) {
     if (asked && *asked ? std::string(asked) == isa.name : is_supported(isa)) {
@@ -40,8 +40,8 @@ const Isa& choose() {
 
 // Restricts Highway's dispatch to the chosen target, once a process.
 const Isa& selected() {
-  static const Isa& isa = []() -> const Isa& {
-    const Isa& chosen = choose();
+  static const Isa isa = [] {
+    const Isa chosen = choose();
     hwy::SetSupportedTargetsForTest(chosen.target);
     hwy::GetChosenTarget().Update(chosen.target);
     return chosen;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "tempera/kernels/attention.h"
 #include "tempera/kernels/cuda/stream.h"
@@ -12,6 +13,13 @@
 // lengths are clamped and not checked, and block tables are trusted. The same inputs give the same
 // bits. Workspaces are aligned to 256 bytes; the kernels expect nothing of their contents.
 namespace tempera::kernels::cuda {
+
+// Bytes of a block's shared memory that the passes over rows of this shape take, whatever else a
+// call has: what a GPU has less of, it cannot run.
+template <class T>
+int64_t attention_shared_bytes(const Shape& shape);
+template <class T>
+int64_t decode_shared_bytes(const Shape& shape);
 
 template <class T>
 size_t attention_forward_workspace(const AttentionParams<T>& params);

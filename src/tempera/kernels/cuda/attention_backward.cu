@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tempera/base/error.h"
 #include "tempera/kernels/cuda/attention.h"
 #include "tempera/kernels/cuda/attention_backward.cuh"
@@ -135,6 +137,12 @@ void check_call(AttentionParams<T> params, const AttentionGradients<T>& gradient
 }  // namespace
 
 template <class T>
+int64_t attention_shared_bytes(const Shape& shape) {
+  return std::max({forward_shared_bytes<T>(shape), key_gradient_shared_bytes<T>(shape),
+                   query_gradient_shared_bytes<T>(shape), bias_gradient_shared_bytes<T>(shape)});
+}
+
+template <class T>
 size_t attention_backward_workspace(const AttentionParams<T>& params,
                                     const AttentionGradients<T>& gradients) {
   // Any address that is not null: absent pieces are told by null.
@@ -190,6 +198,7 @@ void attention_backward(const AttentionParams<T>& params, const AttentionGradien
 }
 
 #define TEMPERA_INSTANTIATE(T)                                                                     \
+  template int64_t attention_shared_bytes<T>(const Shape&);                                        \
   template size_t attention_backward_workspace(const AttentionParams<T>&,                          \
                                                const AttentionGradients<T>&);                      \
   template void attention_backward(const AttentionParams<T>&, const AttentionGradients<T>&, void*, \

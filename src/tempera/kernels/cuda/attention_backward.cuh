@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tempera/base/error.h"
 #include "tempera/kernels/cuda/attention_problem.cuh"
 #include "tempera/kernels/cuda/attention_tile.cuh"
 
@@ -19,6 +20,36 @@ struct BackwardShape {
   static constexpr int kStride = tile_stride<T>(kColumns);
   static constexpr int kWarpRows = kTileRows * kM, kRows = kWarpRows * kWarps;
 };
+
+// A shape for bf16 with two stages where the GPU has the shared memory, with one where it has not;
+// float has one. Chosen<kStages>::kBytes is what a block takes.
+constexpr int64_t kBytesOfEveryGpu = 99 * 1024 - 256;  // from sm_80 on
+template <class T, template <int> class Chosen>
+struct StagedShapes {
+  static constexpr bool kTwo = sizeof(T) == 2;
+  static constexpr bool kOne = !kTwo || Chosen < kTwo ? 2 : 1 > ::kBytes > kBytesOfEveryGpu;
+  static constexpr size_t kLeastBytes = Chosen < kOne ? 1 : 2 > ::kBytes;
+
+  // start(Chosen<kStages>): whether the GPU takes it.
+  template <class Start>
+  static void launch(Start start) {
+    bool started = false;
+    if constexpr (kTwo) started = start(Chosen<2>());
+    if constexpr (kOne) started = started || start(Chosen<1>());
+    TEMPERA_CHECK(started, "attention_backward: ", kLeastBytes,
+                  " bytes of shared memory needed, and a block of this GPU has fewer");
+  }
+};
+
+// Asks for a kernel's shared memory; false, and no error behind, where a block has less.
+template <class Kernel>
+bool allow_shared_bytes(Kernel kernel, size_t bytes) {
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(bytes)) == cudaSuccess)
+    return true;
+  cudaGetLastError();
+  return false;
+}
 
 // A recipe that reads its own operand: what the gradient of a row's scale adds to the row's own.
 struct OwnRecipe {

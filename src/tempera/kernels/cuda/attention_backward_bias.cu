@@ -8,8 +8,9 @@ namespace {
 
 constexpr int kKeys = 32;
 
-template <class T, int kColumns, int kWarps>
+template <class T, int kColumns, int kWarps_>
 struct BiasTiles {
+  static constexpr int kWarps = kWarps_;
   static constexpr int kStride = tile_stride<T>(kColumns);
   static constexpr int kRows = kTileRows * kWarps;
   static constexpr int kThreads = kWarps * kWarp;
@@ -101,7 +102,16 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     }
 }
 
+template <class T, int kColumns>
+using ChosenTiles = BiasTiles<T, kColumns, kColumns <= 128 ? 4 : 2>;
+
 }  // namespace
+
+template <class T>
+int64_t bias_gradient_shared_bytes(const Shape& shape) {
+  return most_bytes<T>(shape,
+                       [&]<int kColumns, bool>() { return sizeof(ChosenTiles<T, kColumns>); });
+}
 
 template <class T>
 void launch_bias_gradient(const Problem<T>& p, const Backward<T>& g, Stream stream) {
@@ -110,9 +120,8 @@ void launch_bias_gradient(const Problem<T>& p, const Backward<T>& g, Stream stre
   const int64_t batch = g.d_bias.batch == 0 ? 1 : s.batch;
   if (s.q_rows * s.kv_rows * batch == 0) return;
   with_columns(s, [&]<int kColumns>() {
-    constexpr int kWarps = kColumns > 128 ? 2 : 4;
-    using Tiles = BiasTiles<T, kColumns, kWarps>;
-    const auto kernel = bias_kernel<T, kColumns, kWarps>;
+    using Tiles = ChosenTiles<T, kColumns>;
+    const auto kernel = bias_kernel<T, kColumns, Tiles::kWarps>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          static_cast<int>(sizeof(Tiles)));
     const int64_t tiles = ceil_div(s.q_rows, Tiles::kRows) * ceil_div(s.kv_rows, kKeys);
@@ -123,6 +132,8 @@ void launch_bias_gradient(const Problem<T>& p, const Backward<T>& g, Stream stre
   check_launch("attention_backward, bias");
 }
 
+template int64_t bias_gradient_shared_bytes<float>(const Shape&);
+template int64_t bias_gradient_shared_bytes<BFloat16>(const Shape&);
 template void launch_bias_gradient(const Problem<float>&, const Backward<float>&, Stream);
 template void launch_bias_gradient(const Problem<BFloat16>&, const Backward<BFloat16>&, Stream);
 

@@ -274,28 +274,48 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     }
 }
 
+// Two tiles of keys a warp read queries half as often; longer rows have no registers for them.
+template <class T, int kColumns, bool kPlain>
+struct Shapes {
+  template <int kStages>
+  struct Chosen {
+    static constexpr int kM = kPlain && kColumns <= 64 ? 2 : 1;
+    static constexpr int kWarps = kColumns > 128 ? 2 : 4;
+    using Type = KeyShape<BackwardShape<T, kColumns, kWarps, kM, 32, kStages, kPlain>>;
+    static constexpr size_t kBytes = sizeof(KeyTiles<T, Type>);
+  };
+  using Staged = StagedShapes<T, Chosen>;
+};
+
 }  // namespace
+
+template <class T>
+int64_t key_gradient_shared_bytes(const Shape& shape) {
+  return most_bytes<T>(shape, [&]<int kColumns, bool kPlain>() {
+    return Shapes<T, kColumns, kPlain>::Staged::kLeastBytes;
+  });
+}
 
 template <class T>
 void launch_key_gradients(const Problem<T>& p, const Backward<T>& g, Stream stream) {
   if (p.shape.batch * p.shape.kv_rows == 0) return;
-  with_kernel(p, is_plain(p), [&]<int kColumns, bool kPlain>() {
-    // Two tiles of keys a warp read queries half as often; longer rows have no registers for them.
-    constexpr bool kHalves = sizeof(T) == 2;
-    constexpr int kM = kPlain && kColumns <= 64 ? 2 : 1;
-    constexpr int kWarps = kColumns > 128 ? 2 : 4;
-    constexpr int kStages = kHalves ? 2 : 1;
-    using S = KeyShape<BackwardShape<T, kColumns, kWarps, kM, 32, kStages, kPlain>>;
-    const auto kernel = key_kernel<T, S>;
-    constexpr int kBytes = static_cast<int>(sizeof(KeyTiles<T, S>));
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-    const dim3 grid(static_cast<unsigned>(ceil_div(p.shape.kv_rows, S::kKeys)),
-                    static_cast<unsigned>(p.shape.kv_heads), static_cast<unsigned>(p.shape.batch));
-    kernel<<<grid, S::kThreads, kBytes, stream>>>(p, g);
+  with_kernel<T>(p.shape, is_plain(p), [&]<int kColumns, bool kPlain>() {
+    Shapes<T, kColumns, kPlain>::Staged::launch([&]<class Chosen>(Chosen) {
+      using S = typename Chosen::Type;
+      const auto kernel = key_kernel<T, S>;
+      if (!allow_shared_bytes(kernel, Chosen::kBytes)) return false;
+      const dim3 grid(static_cast<unsigned>(ceil_div(p.shape.kv_rows, S::kKeys)),
+                      static_cast<unsigned>(p.shape.kv_heads),
+                      static_cast<unsigned>(p.shape.batch));
+      kernel<<<grid, S::kThreads, Chosen::kBytes, stream>>>(p, g);
+      return true;
+    });
   });
   check_launch("attention_backward, keys");
 }
 
+template int64_t key_gradient_shared_bytes<float>(const Shape&);
+template int64_t key_gradient_shared_bytes<BFloat16>(const Shape&);
 template void launch_key_gradients(const Problem<float>&, const Backward<float>&, Stream);
 template void launch_key_gradients(const Problem<BFloat16>&, const Backward<BFloat16>&, Stream);
 

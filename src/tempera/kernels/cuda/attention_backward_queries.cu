@@ -195,30 +195,50 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     }
 }
 
+// Two tiles of rows a warp read keys and values half as often; only rows of some length, in a plain
+// kernel, are worth the registers.
+template <class T, int kColumns, bool kPlain>
+struct Shapes {
+  template <int kStages>
+  struct Chosen {
+    static constexpr int kM = kPlain && kColumns == 128 ? 2 : 1;
+    static constexpr int kKeys = sizeof(T) == 2 && kM == 1 && kColumns <= 128 ? 64 : 32;
+    static constexpr int kWarps = kColumns > 128 ? 2 : 4;
+    using Type = QueryShape<BackwardShape<T, kColumns, kWarps, kM, kKeys, kStages, kPlain>>;
+    static constexpr size_t kBytes = sizeof(QueryTiles<T, Type>);
+  };
+  using Staged = StagedShapes<T, Chosen>;
+};
+
 }  // namespace
+
+template <class T>
+int64_t query_gradient_shared_bytes(const Shape& shape) {
+  return most_bytes<T>(shape, [&]<int kColumns, bool kPlain>() {
+    return Shapes<T, kColumns, kPlain>::Staged::kLeastBytes;
+  });
+}
 
 template <class T>
 void launch_query_gradients(const Problem<T>& p, const Backward<T>& g, Stream stream) {
   const Shape& s = p.shape;
   if (s.batch * s.q_rows == 0) return;
-  with_kernel(p, is_plain(p), [&]<int kColumns, bool kPlain>() {
-    // Two tiles of rows a warp read keys and values half as often; only rows of some length, in a
-    // plain kernel, are worth the registers.
-    constexpr bool kHalves = sizeof(T) == 2;
-    constexpr int kM = kPlain && kColumns == 128 ? 2 : 1;
-    constexpr int kKeys = kHalves && kM == 1 && kColumns <= 128 ? 64 : 32;
-    constexpr int kWarps = kColumns > 128 ? 2 : 4;
-    using S = QueryShape<BackwardShape<T, kColumns, kWarps, kM, kKeys, kHalves ? 2 : 1, kPlain>>;
-    const auto kernel = query_kernel<T, S>;
-    constexpr int kBytes = static_cast<int>(sizeof(QueryTiles<T, S>));
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-    const dim3 grid(static_cast<unsigned>(ceil_div(s.q_rows, S::kRows)),
-                    static_cast<unsigned>(s.q_heads), static_cast<unsigned>(s.batch));
-    kernel<<<grid, S::kThreads, kBytes, stream>>>(p, g);
+  with_kernel<T>(s, is_plain(p), [&]<int kColumns, bool kPlain>() {
+    Shapes<T, kColumns, kPlain>::Staged::launch([&]<class Chosen>(Chosen) {
+      using S = typename Chosen::Type;
+      const auto kernel = query_kernel<T, S>;
+      if (!allow_shared_bytes(kernel, Chosen::kBytes)) return false;
+      const dim3 grid(static_cast<unsigned>(ceil_div(s.q_rows, S::kRows)),
+                      static_cast<unsigned>(s.q_heads), static_cast<unsigned>(s.batch));
+      kernel<<<grid, S::kThreads, Chosen::kBytes, stream>>>(p, g);
+      return true;
+    });
   });
   check_launch("attention_backward, queries");
 }
 
+template int64_t query_gradient_shared_bytes<float>(const Shape&);
+template int64_t query_gradient_shared_bytes<BFloat16>(const Shape&);
 template void launch_query_gradients(const Problem<float>&, const Backward<float>&, Stream);
 template void launch_query_gradients(const Problem<BFloat16>&, const Backward<BFloat16>&, Stream);
 

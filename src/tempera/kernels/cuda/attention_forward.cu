@@ -292,6 +292,26 @@ __global__ void fill_kernel(float* numbers, int count, float value) {
   if (at < count) numbers[at] = value;
 }
 
+// Two tiles of rows a warp read keys and values half as often; only the plain kernels have the
+// registers for them.
+template <class T, int kWarps, int kColumns, bool kPlain>
+struct ChosenShape {
+  static constexpr int kKeys = kColumns > 128 || kWarps == 1 ? 32 : 64;
+  static constexpr bool kHalves = sizeof(T) == 2 && kColumns <= 128 && kWarps > 1;
+  using Type = ForwardShape<T, kColumns, kHalves && !kPlain ? 8 : kWarps, kHalves && kPlain ? 2 : 1,
+                            kKeys, kPlain && kWarps != 1>;
+};
+
+constexpr int kForwardWarps = 4;
+constexpr int kDecodeWarps = 1;
+
+template <class T, int kWarps>
+int64_t shared_bytes(const Shape& shape) {
+  return most_bytes<T>(shape, [&]<int kColumns, bool kPlain>() {
+    return ChosenShape<T, kWarps, kColumns, kPlain>::Type::kBytes;
+  });
+}
+
 template <int kWarps, class T>
 void launch(const Problem<T>& p, const AttentionOutputs<T>& o, const Splits& splits,
             Stream stream) {
@@ -301,13 +321,8 @@ void launch(const Problem<T>& p, const AttentionOutputs<T>& o, const Splits& spl
         o.head_max, static_cast<int>(s.q_heads), -INFINITY);
   if (s.batch * s.q_rows == 0) return check_launch("attention_forward");
   const bool plain = is_plain(p) && !o.entropy && kWarps > 1;
-  with_kernel(p, plain, [&]<int kColumns, bool kPlain>() {
-    // Two tiles of rows a warp read keys and values half as often; only the plain kernels have the
-    // registers for them.
-    constexpr int kKeys = kColumns > 128 || kWarps == 1 ? 32 : 64;
-    constexpr bool kHalves = sizeof(T) == 2 && kColumns <= 128 && kWarps > 1;
-    using S = ForwardShape<T, kColumns, kHalves && !kPlain ? 8 : kWarps, kHalves && kPlain ? 2 : 1,
-                           kKeys, kPlain && kWarps != 1>;
+  with_kernel<T>(s, plain, [&]<int kColumns, bool kPlain>() {
+    using S = typename ChosenShape<T, kWarps, kColumns, kPlain>::Type;
     const auto kernel = forward_kernel<T, S>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          static_cast<int>(S::kBytes));
@@ -352,6 +367,16 @@ Splits make_splits(const Shape& s, Pieces& pieces) {
 }  // namespace
 
 template <class T>
+int64_t forward_shared_bytes(const Shape& shape) {
+  return shared_bytes<T, kForwardWarps>(shape);
+}
+
+template <class T>
+int64_t decode_shared_bytes(const Shape& shape) {
+  return shared_bytes<T, kDecodeWarps>(shape);
+}
+
+template <class T>
 size_t attention_forward_workspace(const AttentionParams<T>& params) {
   Pieces pieces(nullptr);
   const CallScales<T> scales(params, pieces);
@@ -365,7 +390,7 @@ void attention_forward(const AttentionParams<T>& params, const AttentionOutputs<
   Pieces pieces(workspace);
   const CallScales<T> scales(params, pieces);
   scales.finish(params, stream);
-  launch<4>(make_problem(params, scales), outputs, {}, stream);
+  launch<kForwardWarps>(make_problem(params, scales), outputs, {}, stream);
 }
 
 template <class T>
@@ -395,10 +420,12 @@ void decode(const DecodeParams<T>& params, const AttentionOutputs<T>& outputs, v
   problem.block_table = params.block_table;
   problem.table_stride = params.table_stride;
   problem.block_size = params.block_size;
-  launch<1>(problem, outputs, make_splits<T>(attention.shape, pieces), stream);
+  launch<kDecodeWarps>(problem, outputs, make_splits<T>(attention.shape, pieces), stream);
 }
 
 #define TEMPERA_INSTANTIATE(T)                                                                  \
+  template int64_t forward_shared_bytes<T>(const Shape&);                                       \
+  template int64_t decode_shared_bytes<T>(const Shape&);                                        \
   template size_t attention_forward_workspace(const AttentionParams<T>&);                       \
   template void attention_forward(const AttentionParams<T>&, const AttentionOutputs<T>&, void*, \
                                   Stream);                                                      \

@@ -232,13 +232,35 @@ bool is_plain(const Problem<T>& p) {
 
 // Calls kernel.template operator()<kColumns, kPlain>().
 template <class T, class Kernel>
-void with_kernel(const Problem<T>& p, bool plain, Kernel kernel) {
-  with_columns(p.shape, [&]<int kColumns>() {
+void with_kernel(const Shape& shape, bool plain, Kernel kernel) {
+  with_columns(shape, [&]<int kColumns>() {
     if constexpr (sizeof(T) == 2 && kColumns <= 128)
       if (plain) return kernel.template operator()<kColumns, true>();
     kernel.template operator()<kColumns, false>();
   });
 }
+
+// The largest of what bytes.template operator()<kColumns, kPlain>() gives for rows of this shape.
+template <class T, class Bytes>
+int64_t most_bytes(const Shape& shape, Bytes bytes) {
+  int64_t most = 0;
+  for (const bool plain : {false, true})
+    with_kernel<T>(shape, plain, [&]<int kColumns, bool kPlain>() {
+      const auto needed = static_cast<int64_t>(bytes.template operator()<kColumns, kPlain>());
+      most = needed > most ? needed : most;
+    });
+  return most;
+}
+
+// Shared memory of a block in one of the passes. In the files of the kernels.
+template <class T>
+int64_t forward_shared_bytes(const Shape& shape);
+template <class T>
+int64_t key_gradient_shared_bytes(const Shape& shape);
+template <class T>
+int64_t query_gradient_shared_bytes(const Shape& shape);
+template <class T>
+int64_t bias_gradient_shared_bytes(const Shape& shape);
 
 // A row's keys, and what they mean for the rows of a warp that are in the call (inside).
 struct WarpSpan {

@@ -10,6 +10,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/kernels/agreement.h"
+#include "tempera/kernels/cuda/device_limits.h"
 #include "tempera/kernels/cuda/test_numbers.h"
 
 namespace tempera::kernels::cuda {
@@ -276,6 +277,40 @@ TYPED_TEST(CudaAttention, BadCallsThrow) {
   DecodeParams<T> params = cache.decode_params();
   params.lengths = nullptr;
   EXPECT_THROW(decode(params, cache.outputs(), nullptr, nullptr), Error);
+}
+
+Shape rows_of_size(int64_t size) {
+  return {.batch = 1,
+          .q_heads = 1,
+          .kv_heads = 1,
+          .q_rows = 9,
+          .kv_rows = 9,
+          .qk_size = size,
+          .v_size = size};
+}
+
+// What GPUs have a block of: asked of no GPU here, so that it is tested without one.
+TEST(CudaLimits, LongRowsOfFloatNeedALargeGpu) {
+  const DeviceLimits ampere{"sm_80", true, 163 * 1024}, hopper{"sm_90", true, 227 * 1024};
+  const DeviceLimits consumer{"sm_86, sm_89 and sm_120", true, 99 * 1024};
+  for (const int64_t size : {8, 64, 72, 128, 136, 256}) {
+    const Shape shape = rows_of_size(size);
+    const int64_t exact = attention_shared_bytes<float>(shape);
+    EXPECT_EQ(fits(exact, consumer), size <= 64) << size;
+    EXPECT_TRUE(fits(exact, ampere) && fits(exact, hopper)) << size;
+    EXPECT_TRUE(fits(attention_shared_bytes<BFloat16>(shape), consumer)) << size;
+    EXPECT_TRUE(fits(decode_shared_bytes<float>(shape), consumer)) << size;
+    EXPECT_TRUE(fits(decode_shared_bytes<BFloat16>(shape), consumer)) << size;
+  }
+  EXPECT_FALSE(fits(0, {"older", false, 227 * 1024})) << "without code nothing fits";
+}
+
+TEST(CudaLimits, AreTheDriversOwn) {
+  TEMPERA_NEEDS_GPU();
+  const DeviceLimits limits = device_limits(0);
+  EXPECT_TRUE(limits.has_code) << limits.name;
+  EXPECT_GE(limits.shared_bytes, 48 * 1024);
+  EXPECT_FALSE(device_limits(99).has_code);
 }
 
 }  // namespace

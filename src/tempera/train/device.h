@@ -1,0 +1,28 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <functional>
+#include <iosfwd>
+#include <string>
+
+#include "tempera/config/common.h"
+
+namespace tempera::train {
+
+// What became of a first computation on the GPU.
+struct GpuTrial {
+  bool found = false;   // torch knows of a GPU
+  std::string failure;  // what went wrong there; empty: nothing
+};
+// compute: throws where the GPU cannot do it.
+GpuTrial try_gpu(bool found, const std::function<void()>& compute);
+
+// `automatic` is a GPU that works, and says so where one does not. Throws where a GPU was asked for
+// and none works.
+torch::Device choose_device(config::Device wanted, const GpuTrial& trial, std::ostream& say);
+
+// After a trial of this machine's GPU, which is made once.
+torch::Device resolve_device(config::Device device);
+
+}  // namespace tempera::train

@@ -1,0 +1,54 @@
+#include "tempera/train/device.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <stdexcept>
+
+#include "tempera/data/testing.h"
+
+namespace tempera::train {
+namespace {
+
+using config::Device;
+using data::error_of;
+
+const GpuTrial kNone = try_gpu(false, [] {});
+const GpuTrial kWorks = try_gpu(true, [] {});
+const GpuTrial kFails =
+    try_gpu(true, [] { throw std::runtime_error("no kernel image is available\nframe #0"); });
+
+std::string said(Device wanted, const GpuTrial& trial, torch::Device expected) {
+  std::ostringstream out;
+  EXPECT_EQ(choose_device(wanted, trial, out), expected);
+  return out.str();
+}
+
+TEST(Device, AutomaticIsAGpuThatWorks) {
+  EXPECT_EQ(said(Device::kAuto, kWorks, torch::kCUDA), "");
+  EXPECT_EQ(said(Device::kAuto, kNone, torch::kCPU), "");
+  EXPECT_EQ(said(Device::kAuto, kFails, torch::kCPU),
+            "computing on the CPU: the GPU cannot compute (no kernel image is available)\n");
+}
+
+TEST(Device, WhatIsAskedForIsGivenOrRefused) {
+  for (const GpuTrial& trial : {kNone, kWorks, kFails})
+    EXPECT_EQ(said(Device::kCpu, trial, torch::kCPU), "");
+  EXPECT_EQ(said(Device::kCuda, kWorks, torch::kCUDA), "");
+  std::ostringstream out;
+  const auto refusal = [&](const GpuTrial& trial) {
+    return error_of([&] { choose_device(Device::kCuda, trial, out); });
+  };
+  EXPECT_NE(refusal(kNone).find("there is no GPU"), std::string::npos);
+  EXPECT_NE(refusal(kFails).find("no kernel image is available); give --device cpu"),
+            std::string::npos);
+}
+
+// Whatever this machine has, its first kernel runs.
+TEST(Device, TheAutomaticOneComputes) {
+  const auto device = resolve_device(Device::kAuto);
+  EXPECT_EQ(torch::ones({3}, device).sum().item<double>(), 3);
+}
+
+}  // namespace
+}  // namespace tempera::train
