@@ -202,7 +202,9 @@ def test_two_processes_in_one_folder(tmp_path, undisturbed):
     text, expected, _ = undisturbed
     out = tmp_path / "run"
     first = start(text, out, 1)
+    first.send_signal(signal.SIGSTOP)  # on a fast machine it would be done before the second looks
     second = train(text, out)
+    first.send_signal(signal.SIGCONT)
     assert second.returncode == 1
     assert f"another process (pid {first.pid}) is working in '{out}'" in second.stderr
     assert first.wait(timeout=60) == 0
