@@ -283,7 +283,7 @@ def test_answers_of_conversations_are_learned(folder, tmp_path):
     (tmp_path / "chat.jsonl").write_text("\n".join(map(json.dumps, lines)))
     found = finetune(folder, "--chat", tmp_path / "chat.jsonl", "--out", tmp_path / "run")
     assert found["validation"]["loss"] < 1.5, "the answers are nearly known; the questions were not to be learned"
-    answer = result("chat", tmp_path / "run", "--prompt", "say 3", "--max-tokens", 12, "--temperature", 0)
+    answer = result("chat", tmp_path / "run", "--prompt", "say 3", "--max-tokens", 12, "--sampling-temperature", 0)
     assert answer["answer"].startswith("fox fox")
 
 

@@ -162,7 +162,7 @@ def tiny_llama(tmp_path_factory):
     return folder
 
 
-GENERATE = ["--prompt", "12", "--tokens", "9", "--seconds", "0", "--threads", "1", "--python", sys.executable]
+GENERATE = ["--prompt-tokens", "12", "--tokens", "9", "--seconds", "0", "--threads", "1", "--python", sys.executable]
 
 
 def expect_measured(rows):

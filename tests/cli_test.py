@@ -1,6 +1,7 @@
 """The program from outside: exit codes, messages, help, configuration files, completion."""
 
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -42,14 +43,28 @@ def test_verbs_have_help_and_a_configuration_that_reads_back(tmp_path):
     for verb in verbs() if LONG else ("train", "eval", "export"):
         result = run(verb, "--help")
         assert (result.returncode, result.stderr) == (0, ""), verb
-        assert result.stdout.startswith(f"Usage: tempera {verb} [options]"), verb
-        assert "--dump-config" in result.stdout
+        assert result.stdout.startswith(f"Usage: tempera {verb} "), verb
+        assert "--dump-config" in result.stdout and "Examples:" in result.stdout
+        everything = run(verb, "--help-all")
+        assert (everything.returncode, everything.stderr) == (0, ""), verb
+        assert len(everything.stdout) >= len(result.stdout)
         dump = run(verb, "--dump-config")
         assert (dump.returncode, dump.stderr) == (0, ""), verb
         path = tmp_path / f"{verb}.toml"
         path.write_text(dump.stdout)
         again = run(verb, "--config", path, "--dump-config")
         assert (again.returncode, again.stdout) == (0, dump.stdout), verb
+
+
+def test_the_manual_is_one_that_groff_reads():
+    manual = run("man")
+    assert (manual.returncode, manual.stderr) == (0, "")
+    for verb in verbs():
+        assert f"\n.SH {verb}\n" in manual.stdout, verb
+    assert "\n.B \\-\\-model.rope.factor X\n" in manual.stdout  # also what --help leaves out
+    if shutil.which("groff"):
+        read = subprocess.run(["groff", "-man", "-ww", "-Tutf8"], input=manual.stdout, capture_output=True, text=True, check=True)
+        assert read.stderr == ""
 
 
 def test_a_file_sets_options_and_a_flag_wins(tmp_path):

@@ -56,7 +56,7 @@ def test_losses_are_those_of_the_cpu(files, decoder):
 
 
 def test_greedy_answers_are_those_of_the_cpu(decoder):
-    answers = [run("generate", decoder, "--prompt", "number 7 comes", "--max-tokens", 24, "--temperature", 0, "--device",
+    answers = [run("generate", decoder, "--prompt", "number 7 comes", "--max-tokens", 24, "--sampling-temperature", 0, "--device",
                    device).stdout for device in ("cuda", "cpu")]
     assert answers[0] and answers[0] == answers[1]
 
@@ -125,7 +125,7 @@ def test_chat_answers_as_the_cpu(files):
     result("train", "--text", files / "text.txt", "--steps", 40, "--dtype", "bf16", "--out", talker, *SMALL, *GPU)
     (model,) = (talker / "checkpoints").iterdir()
     (model / "chat_template.jinja").write_text("{% for message in messages %}{{ message.content }} {% endfor %}")
-    answers = [result("chat", talker, "--prompt", "number 7 comes", "--max-tokens", 24, "--temperature", 0, "--device", device)
+    answers = [result("chat", talker, "--prompt", "number 7 comes", "--max-tokens", 24, "--sampling-temperature", 0, "--device", device)
                for device in ("cuda", "cpu")]
     assert answers[0]["answer"] and answers[0] == answers[1]
 

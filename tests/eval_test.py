@@ -72,7 +72,7 @@ def test_likelihoods_are_those_of_transformers(stories, tmp_path):
                        capture_output=True)
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
-    scores = result(stories, "--task", "piqa", "--file", write(tmp_path / "a.jsonl", PIQA), "--samples")
+    scores = result(stories, "--task", "piqa", "--file", write(tmp_path / "a.jsonl", PIQA), "--log-samples")
     samples = scores["samples"]["piqa"]
     assert len(samples) == len(PIQA)
     hits = []

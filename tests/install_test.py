@@ -12,7 +12,7 @@ from program import BUILD, LONG, PROGRAM, ROOT
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
 VERBS = ["compare", "study", "train", "finetune", "calibrate", "eval", "generate", "chat", "embed", "info", "data", "tokenize",
-         "methods", "export", "bench", "completion"]
+         "methods", "export", "bench", "completion", "man"]
 TINY_TRAINING = ["--layers", "1", "--width", "16", "--heads", "2", "--mlp-size", "32", "--vocabulary", "64", "--length", "16", "--batch", "1",
                  "--seconds", "0", "--threads", "1"]
 
@@ -60,6 +60,10 @@ def test_the_sources_are_out_of_sight(installed):
     done = subprocess.run([*installed.hidden, "sh", "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.split() == [str(installed.folder)], done.stderr
     assert (ROOT / "README.md").exists()
+
+
+def test_the_manual_is_installed(installed):
+    assert ".TH tempera 1" in (installed.prefix / "share" / "man" / "man1" / "tempera.1").read_text()
 
 
 def test_every_verb_is_there(installed):

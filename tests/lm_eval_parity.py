@@ -95,7 +95,7 @@ def child_seconds():
 
 def run_tempera(tempera, model, task, file, threads=0):
     begin = child_seconds()
-    done = subprocess.run([tempera, "eval", str(model), "--task", task, "--file", str(file), "--samples", "--json",
+    done = subprocess.run([tempera, "eval", str(model), "--task", task, "--file", str(file), "--log-samples", "--json",
                            "--threads", str(threads)], check=True, capture_output=True, text=True)
     return json.loads(done.stdout), child_seconds() - begin
 

@@ -51,7 +51,7 @@ def test_perplexity_of_a_text(text_run):
     overlapping = result("eval", text_run / "run", "--text", text_run / "text.txt", "--stride", 8)
     assert overlapping["tokens"] == scores["tokens"]
     assert overlapping["by_position"][0]["tokens"] == 15
-    few = result("eval", text_run / "run", "--text", text_run / "text.txt", "--max-tokens", 100, "--window", 32)
+    few = result("eval", text_run / "run", "--text", text_run / "text.txt", "--eval-tokens", 100, "--window", 32)
     assert few["tokens"] == 99 and few["by_position"][-1]["last"] == 32
 
 
@@ -108,11 +108,11 @@ def test_models_and_data_must_fit(text_run, task_run):
 
 
 def test_a_model_continues_its_text(text_run):
-    done = run("generate", text_run / "run", "--prompt", "the quick brown", "--temperature", 0, "--max-tokens", 30)
+    done = run("generate", text_run / "run", "--prompt", "the quick brown", "--sampling-temperature", 0, "--max-tokens", 30)
     assert done.returncode == 0, done.stderr
     assert done.stdout == " fox jumps over the lazy dog. \n"
     answer = result(
-        "generate", text_run / "run", "--prompt", "the quick brown", "--temperature", 0, "--max-tokens", 30,
+        "generate", text_run / "run", "--prompt", "the quick brown", "--sampling-temperature", 0, "--max-tokens", 30,
         "--stop", "lazy",
     )["answers"][0]
     assert answer["text"] == " fox jumps over the " and answer["finish"] == "stop"
@@ -122,14 +122,14 @@ def test_a_model_continues_its_text(text_run):
 
 
 def test_seeds_samples_and_files_of_prompts(text_run, tmp_path):
-    prompt = ["generate", text_run / "run", "--prompt", "the", "--max-tokens", 20, "--temperature", 2]
+    prompt = ["generate", text_run / "run", "--prompt", "the", "--max-tokens", 20, "--sampling-temperature", 2]
     assert result(*prompt, "--seed", 1)["answers"] == result(*prompt, "--seed", 1)["answers"]
     assert result(*prompt, "--seed", 1)["answers"] != result(*prompt, "--seed", 2)["answers"]
     texts = {answer["text"] for answer in result(*prompt, "--samples", 4)["answers"]}
     assert len(texts) > 1
     lines = tmp_path / "prompts.txt"
     lines.write_text("the quick brown\n\nover the lazy")
-    greedy = ["--temperature", 0, "--max-tokens", 5]
+    greedy = ["--sampling-temperature", 0, "--max-tokens", 5]
     answers = result("generate", text_run / "run", "--prompts", lines, *greedy)["answers"]
     assert [(answer["prompt"], answer["text"]) for answer in answers] == [
         ("the quick brown", " fox "), ("over the lazy", " dog."),

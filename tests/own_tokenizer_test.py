@@ -43,9 +43,9 @@ def test_every_verb_reads_it_from_a_checkpoint_alone(folder, tmp_path):
     assert result("info", model)["tokenizer"]["vocabulary"] == 320
     ids = result("tokenize", model, "the quick brown")
     assert ids == result("tokenize", folder / "shards", "the quick brown") and len(ids["ids"]) < 8
-    answer = result("generate", model, "--prompt", "the quick brown", "--max-tokens", 12, "--temperature", 0)["answers"][0]
+    answer = result("generate", model, "--prompt", "the quick brown", "--max-tokens", 12, "--sampling-temperature", 0)["answers"][0]
     assert answer["text"].startswith(" fox jumps over"), answer
-    told = result("chat", model, "--prompt", "a stitch in", "--max-tokens", 6, "--temperature", 0)
+    told = result("chat", model, "--prompt", "a stitch in", "--max-tokens", 6, "--sampling-temperature", 0)
     assert told["answer"].startswith(" time saves"), told
     scores = result("eval", model, "--text", folder / "text.txt")
     assert scores["perplexity"] < 3

@@ -131,7 +131,7 @@ def test_smollm2_answers_as_in_transformers(smollm2, question, reference):
     assert "Paris" in answer
     for model in (SMOLLM2, smollm2) if LONG else (SMOLLM2,):
         told = json.loads(call(PROGRAM, "chat", model, "--prompt", messages[0]["content"], "--max-tokens", ANSWER,
-                               "--temperature", 0, "--json"))
+                               "--sampling-temperature", 0, "--json"))
         assert told["answer"] == answer
 
 
@@ -215,7 +215,7 @@ def test_stories260k_tells_its_story(stories, tmp_path):
     ids = [1, *greedy(model, [1], 150 if LONG else 64)]
     expect_close(ours(stories, tmp_path / "out", ids), theirs(model, ids))
     told = json.loads(call(PROGRAM, "generate", stories, "--prompt", "Once upon a time", "--max-tokens", 60,
-                           "--temperature", 0, "--json"))["answers"][0]
+                           "--sampling-temperature", 0, "--json"))["answers"][0]
     assert (told["prompt"] + told["text"]).startswith(BEGINNING)
     assert [1, 403, 407, 261, 378, *told["tokens"]] == ids[:65]
 

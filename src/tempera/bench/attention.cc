@@ -74,17 +74,18 @@ class AttentionBenchmark final : public Benchmark {
 
 void AttentionBenchmark::declare(config::Options& options) {
   options.option("memory", memory_,
-                 "one step at growing lengths, for its memory; nothing is timed");
+                 "report the peak memory of one step at growing lengths; no timing");
   if (lengths_.empty())
     lengths_ =
         memory_ ? std::vector<int64_t>{4096, 8192, 16384} : case_values(&kernels::Shape::q_rows);
   if (sizes_.empty())
     sizes_ = memory_ ? std::vector<int64_t>{64} : case_values(&kernels::Shape::qk_size);
-  options.option("methods", methods_, "temperature methods; products as in head+value");
-  options.option("length", lengths_, config::range(1, 1 << 24), "lengths T");
+  options.option("methods", methods_, "temperature methods; a product is head+value");
+  options.option("length", lengths_, config::range(1, 1 << 24), "sequence lengths T");
   options.option("head-size", sizes_, config::range(16, 256), "head sizes D");
-  options.option("heads", heads_, config::range(1, 4096), "query heads H");
-  options.option("kv-heads", kv_heads_, config::range(0, 4096), "key-value heads; 0: as many");
+  options.option("heads", heads_, config::range(1, 4096), "attention heads H");
+  options.option("kv-heads", kv_heads_, config::range(0, 4096),
+                 "key-value heads; 0: as many as heads");
   options.option("batch", batches_, config::range(0, 65536),
                  "batch sizes B; 0: 1024 / T, at least 1");
   config::device_option(options, device_);

@@ -17,9 +17,10 @@ std::span<const BenchmarkEntry> benchmarks() {
 }
 
 void RunSettings::declare(config::Options& options) {
-  options.option("dtype", dtypes, config::choices({"fp32", "bf16"}), "number formats");
+  options.option("dtype", dtypes, config::choices({"fp32", "bf16"}), "precisions to measure",
+                 {.section = config::Section::kComputing});
   options.option("seconds", seconds, config::range(0, 3600),
-                 "time for each row of the table; every contender runs three times at least");
+                 "seconds per row of the table; every contender runs at least three times");
   config::threads_option(options, threads);
   config::seed_option(options, seed);
 }

@@ -96,9 +96,10 @@ class DecodeBenchmark final : public Benchmark {
   void declare(config::Options& options) override {
     options.option("length", lengths_, config::range(1, 1 << 24), "keys in the cache");
     options.option("head-size", sizes_, config::range(16, 256), "head sizes D");
-    options.option("heads", heads_, config::range(1, 4096), "query heads H");
-    options.option("kv-heads", kv_heads_, config::range(0, 4096), "key-value heads; 0: as many");
-    options.option("batch", batch_, config::range(1, 65536), "sequences");
+    options.option("heads", heads_, config::range(1, 4096), "attention heads H");
+    options.option("kv-heads", kv_heads_, config::range(0, 4096),
+                   "key-value heads; 0: as many as heads");
+    options.option("batch", batch_, config::range(1, 65536), "sequences in the batch");
     run_.declare(options);
   }
   Report run() const override;

@@ -116,10 +116,11 @@ class GenerateBenchmark final : public Benchmark {
  public:
   void declare(config::Options& options) override {
     options.positional("model", model_, "a folder or a .gguf file");
-    options.option("prompt", prompt_, config::range(1, 1 << 24), "tokens of the prompt");
-    options.option("tokens", tokens_, config::range(1, 1 << 24), "tokens to generate behind it");
+    options.option("prompt-tokens", prompt_, config::range(1, 1 << 24), "tokens of the prompt");
+    options.renamed("prompt", "--prompt is a text; the length of the prompt is --prompt-tokens");
+    options.option("tokens", tokens_, config::range(1, 1 << 24), "tokens to generate after it");
     options.option("peers", peers_, config::choices({"transformers", "llama.cpp"}),
-                   "programs to take turns with; llama.cpp reads .gguf files only");
+                   "programs to measure against, in turn; llama.cpp reads .gguf files only");
     program_.declare(options);
     run_.declare(options);
   }

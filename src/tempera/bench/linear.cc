@@ -63,8 +63,8 @@ class LinearBenchmark final : public Benchmark {
  public:
   void declare(config::Options& options) override {
     options.option("rows", rows_, config::range(1, 4096), "rows of the left matrix");
-    options.option("inputs", inputs_, config::range(1, 1 << 20), "columns of the weight");
-    options.option("outputs", outputs_, config::range(1, 1 << 20), "rows of the weight");
+    options.option("inputs", inputs_, config::range(1, 1 << 20), "input features of the weight");
+    options.option("outputs", outputs_, config::range(1, 1 << 20), "output features of the weight");
     run_.declare(options);
   }
 

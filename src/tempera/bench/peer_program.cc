@@ -68,10 +68,12 @@ std::string find_script(const std::string& given, const std::string& name) {
 }  // namespace
 
 void PeerProgram::declare(config::Options& options) {
-  options.option("python", python,
-                 "the Python that has the peers' packages; empty: the one whose torch this program "
-                 "uses, or python3");
-  options.option("script", script, "the peers' program; empty: the one that came with this one");
+  options.option(
+      "python", python,
+      "Python with the peers' packages; not given: the one whose torch this program uses, "
+      "or python3");
+  options.option("script", script, "script that runs the peers; not given: the installed one",
+                 {.rare = true});
 }
 
 PeerProgram find_peer(const PeerProgram& given, const std::string& name,

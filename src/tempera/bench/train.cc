@@ -149,27 +149,28 @@ class TrainBenchmark final : public Benchmark {
 };
 
 void TrainBenchmark::declare(config::Options& options) {
-  options.option("layers", model_.layers, config::range(1, 1024), "blocks");
-  options.option("width", model_.width, config::range(16, 65536), "columns of a row");
-  options.option("heads", model_.heads, config::range(1, 4096), "heads");
-  options.option("mlp-size", model_.mlp_size, config::range(1, 1 << 20), "columns inside the MLP");
-  options.option("vocabulary", model_.vocabulary, config::range(1, 1 << 24), "token ids");
-  options.option("length", length_, config::range(1, 1 << 24), "tokens of a row");
-  options.option("batch", batch_, config::range(1, 65536), "rows of a step");
+  options.option("layers", model_.layers, config::range(1, 1024), "transformer blocks");
+  options.option("width", model_.width, config::range(16, 65536), "hidden size");
+  options.option("heads", model_.heads, config::range(1, 4096), "attention heads per layer");
+  options.option("mlp-size", model_.mlp_size, config::range(1, 1 << 20), "hidden size of the MLP");
+  options.option("vocabulary", model_.vocabulary, config::range(1, 1 << 24), "vocabulary size");
+  options.option("length", length_, config::range(1, 1 << 24), "row length in tokens");
+  options.option("batch", batch_, config::range(1, 65536), "rows per step");
   options.option("temperature", model_.temperature.method, config::choices({"softmax", "ssa"}),
-                 "the method");
+                 "temperature method");
   options.option("peers", peers_, config::choices({"eager", "compile"}),
-                 "PyTorch's ways to take turns with: eager, torch.compile");
+                 "PyTorch modes to measure against, in turn");
   config::device_option(options, device_);
   config::dtype_option(options, dtype_);
-  options.option("eager", eager_, "on a GPU: our step without a graph");
+  options.option("eager", eager_, "on a GPU: our step without a CUDA graph");
   options.option("gpt2", gpt2_,
-                 "LayerNorm, GELU, learned positions and biases, as GPT-2; no peers");
+                 "the GPT-2 architecture (LayerNorm, GELU, learned positions, biases); no peers");
   program_.declare(options);
-  options.option("fused-adamw", fused_adamw_, "peers use torch's fused AdamW, not its default one");
-  options.option("profile", profile_, "where the time of our step goes; no peers");
+  options.option("fused-adamw", fused_adamw_,
+                 "peers use torch's fused AdamW in place of its default");
+  options.option("profile", profile_, "show where the time of our step goes; no peers");
   options.option("seconds", seconds_, config::range(0, 3600),
-                 "time for the measurement; every contender does three steps at least");
+                 "seconds to measure; every contender runs at least three steps");
   config::threads_option(options, threads_);
   config::seed_option(options, seed_);
 }

@@ -25,6 +25,7 @@ struct BenchSettings {
     }
     options.positional("benchmark", name, config::choices(names), help);
     config::json_option(options, json);
+    options.section(config::Section::kMeasuring);
     for (const auto& entry : bench::benchmarks())
       if (entry.name == name) benchmark = entry.make();
     if (benchmark) benchmark->declare(options);
@@ -39,8 +40,12 @@ void run(const BenchSettings& settings) {
 }  // namespace
 
 Verb bench_verb() {
-  return make_verb<BenchSettings>("bench", "measures kernels against libtorch's own, in one run",
-                                  run);
+  return make_verb<BenchSettings>(
+      "bench", "measures kernels, training and generation against PyTorch and llama.cpp",
+      {{"tempera bench attention", "fused attention against libtorch's"},
+       {"tempera bench train --peers eager,compile", "a training step against PyTorch's"},
+       {"tempera bench generate MODEL.gguf --peers llama.cpp", "generation against llama.cpp"}},
+      run);
 }
 
 }  // namespace tempera::cli

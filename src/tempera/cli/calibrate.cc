@@ -63,18 +63,21 @@ struct CalibrateSettings {
 
   void declare(config::Options& options) {
     options.positional("model", model, "a folder or a .gguf file; it is never written to");
-    options.option("text", text, "what to learn from: text and jsonl files, or token shards");
-    options.option("eval-text", eval_text, "what to measure on; none: a held-out part of the text");
+    options.section(config::Section::kData);
+    options.option("text", text, "text to learn from: text or jsonl files, or token shards");
+    options.option("eval-text", eval_text,
+                   "text to measure on; not given: a held-out part of --text");
     options.option("held-out", held_out, config::range(0, 0.9),
-                   "share of the text that is kept for measuring; without --eval-text");
+                   "share of --text held out for measuring; without --eval-text");
+    options.section(config::Section::kTemperature);
+    options.option("learn", learn,
+                   "what to learn: temperature methods (NAME, A+B or NAME:OPTION=VALUE) and norm "
+                   "(the gains of the norms); all other weights stay frozen");
     options.option(
-        "learn", learn,
-        "temperature methods, each NAME, A+B or NAME:OPTION=VALUE, and norm: the gains of "
-        "the norms, as a list; all else stays as it is");
-    options.option("context", context, config::range(0, 1 << 30),
-                   "stretch the model to as many tokens by its rotary base; 0: its own");
+        "context", context, config::range(0, 1 << 30),
+        "extend the context to this many tokens with a larger RoPE base; 0: the model's own");
     options.option("rope-base", rope_base, config::range(0, 1e12),
-                   "with --context: the base; 0: the model's times (context / its own)^2");
+                   "with --context: the RoPE base; 0: the model's times (new context / old)^2");
     declare_training(options);
     declare_measuring(options);
     place.declare(options);
@@ -83,30 +86,34 @@ struct CalibrateSettings {
 
  private:
   void declare_training(config::Options& options) {
-    options.option("length", length, config::range(0, 1 << 30),
-                   "tokens of a window to learn from; 0: the context, which is the length of use");
+    options.section(config::Section::kTraining);
     options.option("tokens", tokens, config::range(1, 1e15), "tokens to learn from");
-    options.option("step-tokens", step_tokens, config::range(1, 1e12), "tokens of a step");
+    options.option("length", length, config::range(0, 1 << 30),
+                   "window length in tokens; 0: the context length, as in use");
+    options.option("step-tokens", step_tokens, config::range(1, 1e12), "tokens per step",
+                   {.rare = true});
     options.option("learning-rate", learning_rate, config::above_to(0, 100),
-                   "full learning rate, of norm gains");
+                   "peak learning rate of norm gains", {.rare = true});
     options.option("temperature-rate", temperature_rate, config::range(0, 1e6),
-                   "multiplies the learning rate of temperature parameters");
+                   "multiplies the learning rate of the temperature parameters", {.rare = true});
     config::seed_option(options, seed);
     config::dtype_option(options, dtype);
     config::device_option(options, device);
   }
 
   void declare_measuring(config::Options& options) {
+    options.section(config::Section::kMeasuring);
     options.option("eval-lengths", eval_lengths, config::range(2, 1 << 30),
-                   "tokens of the windows to measure; none: up to 2048, the trained and the new "
-                   "context");
+                   "window lengths to measure at; not given: up to 2048, the trained and the new "
+                   "context length");
     options.option("eval-tokens", eval_tokens, config::range(2, 1e15),
-                   "tokens to measure at each length");
+                   "tokens to measure per length");
     options.option("passkey-cases", passkey_cases, config::range(0, 1e6),
-                   "passkeys for each length and depth; 0: none");
-    options.option("passkey-text", passkey_text, "text to hide them in; none: built-in sentences");
+                   "passkeys per length and depth; 0: none");
+    options.option("passkey-text", passkey_text,
+                   "text to hide passkeys in; not given: built-in sentences");
     options.option("controls", controls,
-                   "also measure what the stretched positions alone and norm gains alone give");
+                   "also measure the scaled positions alone, and norm gains alone");
   }
 };
 
@@ -465,7 +472,13 @@ void run(const CalibrateSettings& settings) {
 
 Verb calibrate_verb() {
   return make_verb<CalibrateSettings>(
-      "calibrate", "learns temperatures for a model that exists, its weights frozen", run);
+      "calibrate", "learns temperatures for an existing model with its weights frozen",
+      {{"tempera calibrate MODEL --text book.txt",
+        "norm gains and temperatures that fold into the weights"},
+       {"tempera calibrate MODEL --text book.txt --context 16384", "and a longer context"},
+       {"tempera calibrate MODEL --text book.txt --learn ssa --controls",
+        "another method, with controls"}},
+      run);
 }
 
 }  // namespace tempera::cli

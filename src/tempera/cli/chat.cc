@@ -23,11 +23,10 @@ struct ChatSettings {
   bool json = false;
 
   void declare(config::Options& options) {
-    options.positional("model", model,
-                       "a folder or a .gguf file of a model that has a chat "
-                       "template");
-    options.option("system", system, "what the model is told first");
-    options.option("prompt", prompt, "one question; none: lines of the standard input, in turn");
+    options.positional("model", model, "a model with a chat template: a folder or a .gguf file");
+    options.section(config::Section::kText);
+    options.option("system", system, "system message");
+    options.option("prompt", prompt, "one message; not given: a conversation on standard input");
     text.declare(options);
     config::device_option(options, device);
     config::dtype_option(options, dtype);
@@ -93,6 +92,12 @@ void run(const ChatSettings& settings) {
 
 }  // namespace
 
-Verb chat_verb() { return make_verb<ChatSettings>("chat", "talks with an instruction model", run); }
+Verb chat_verb() {
+  return make_verb<ChatSettings>(
+      "chat", "talks with an instruction-tuned model",
+      {{"tempera chat MODEL", "a conversation in the terminal"},
+       {"tempera chat MODEL --prompt 'What is a softmax?' --max-tokens 100", "one answer"}},
+      run);
+}
 
 }  // namespace tempera::cli

@@ -23,7 +23,12 @@ void run(const study::CompareSettings& settings) {
 
 Verb compare_verb() {
   return make_verb<study::CompareSettings>(
-      "compare", "trains several methods on the same data and says which is better", run);
+      "compare", "trains several methods on the same data and reports which is better",
+      {{"tempera compare", "four methods on the built-in phone book: about a minute on two cores"},
+       {"tempera compare --text book.txt", "on your text, sized to ten minutes on this machine"},
+       {"tempera compare --text book.txt --methods softmax,focal:t=0.4,ssa --seconds 3600",
+        "other methods and an hour"}},
+      run);
 }
 
 }  // namespace tempera::cli

@@ -16,17 +16,15 @@ struct CompletionSettings {
 };
 
 void run(const CompletionSettings&) {
-  std::vector<config::VerbDescription> verbs;
-  for (const Verb& verb : all_verbs())
-    verbs.push_back({verb.name, verb.declare(config::Sources{})});
-  std::cout << config::bash_completion("tempera", verbs);
+  std::cout << config::bash_completion("tempera", describe_verbs());
 }
 
 }  // namespace
 
 Verb completion_verb() {
   return make_verb<CompletionSettings>(
-      "completion", "prints a completion script: source <(tempera completion bash)", run);
+      "completion", "prints a completion script for a shell",
+      {{"source <(tempera completion bash)", "complete verbs and options in this shell"}}, run);
 }
 
 }  // namespace tempera::cli

@@ -29,11 +29,11 @@ struct DataSettings {
   void declare(config::Options& options) {
     options.positional("files", files, "text and jsonl files, in this order");
     config::out_option(options, out);
-    options.option("shard-tokens", shard_tokens, config::range(1, 1LL << 40),
-                   "a shard is closed as soon as it has as many tokens");
+    options.section(config::Section::kData);
+    options.option("shard-tokens", shard_tokens, config::range(1, 1LL << 40), "tokens per shard");
     options.option("train-tokenizer", train_tokenizer, config::range(258, 1LL << 22),
-                   "learns a byte-level BPE with as many pieces from the files, writes it as "
-                   "tokenizer.json beside the shards and makes them with it");
+                   "train a byte-level BPE of this vocabulary size on the files, and tokenize them "
+                   "with it; it is written as tokenizer.json beside the shards");
     config::json_option(options, json);
   }
 };
@@ -108,7 +108,11 @@ void run(const DataSettings& settings) {
 }  // namespace
 
 Verb data_verb() {
-  return make_verb<DataSettings>("data", "turns text and jsonl files into token shards", run);
+  return make_verb<DataSettings>("data", "tokenizes text and jsonl files into shards",
+                                 {{"tempera data book.txt --out shards", "shards of bytes"},
+                                  {"tempera data a.txt b.jsonl --train-tokenizer 8192 --out shards",
+                                   "with a BPE tokenizer trained on the files"}},
+                                 run);
 }
 
 }  // namespace tempera::cli

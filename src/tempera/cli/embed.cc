@@ -39,20 +39,25 @@ struct EmbedSettings {
 
   void declare(config::Options& options) {
     options.positional("model", model, "a folder or a .gguf file");
-    options.option("text", text, "a file with one text a line; not given: standard input");
-    options.option("pooling", pooling, config::choices({"auto", "mean", "cls", "none"}),
-                   "a text's vector: the mean of its tokens', or the first one's; none: one for "
-                   "every token; auto: as the model's files say, else the mean");
-    options.option("normalise", normalise,
-                   "vectors of length 1; not given: as the model's files say, else yes");
+    options.section(config::Section::kData);
+    options.option("text", text, "file with one text per line; not given: standard input");
+    options.section(config::Section::kModel);
+    options.option(
+        "pooling", pooling, config::choices({"auto", "mean", "cls", "none"}),
+        "mean of the token vectors, the first token's (cls), or none: a vector per token; "
+        "auto: as the model's files say, otherwise mean");
+    options.option(
+        "normalise", normalise,
+        "scale vectors to length 1; not given: as the model's files say, otherwise true");
     options.option("length", length, config::range(0, 1e9),
-                   "tokens of a text, more are cut off; 0: as the model's files say");
-    options.option("batch", batch, config::range(1, 65536), "texts of a pass");
+                   "longest text in tokens, the rest is cut off; 0: as the model's files say");
+    options.option("batch", batch, config::range(1, 65536), "texts per forward pass");
     temperature.declare(options, Origin::kLoaded);
     config::device_option(options, device);
     config::dtype_option(options, dtype);
     config::threads_option(options, threads);
-    options.option("lines", lines, "the result as JSON, one line a text");
+    options.option("lines", lines, "print one JSON line per text",
+                   {.section = config::Section::kOutput});
     config::json_option(options, json);
   }
 };
@@ -177,6 +182,13 @@ void run(const EmbedSettings& settings) {
 
 }  // namespace
 
-Verb embed_verb() { return make_verb<EmbedSettings>("embed", "turns texts into vectors", run); }
+Verb embed_verb() {
+  return make_verb<EmbedSettings>(
+      "embed", "turns texts into vectors",
+      {{"tempera embed MODEL --text lines.txt --lines > vectors.jsonl",
+        "a vector per line of a file"},
+       {"echo 'a text' | tempera embed MODEL --json", "from standard input"}},
+      run);
+}
 
 }  // namespace tempera::cli

@@ -45,21 +45,26 @@ struct EvalSettings {
 
   void declare(config::Options& options) {
     options.positional("model", model,
-                       "a run's folder, a checkpoint, a folder of transformers or a .gguf file");
+                       "a training run, a checkpoint, a Hugging Face folder or a .gguf file");
     data.declare_sources(options, eval::text_task_names());
     text_task.declare(options);
     beam.declare(options);
+    options.section(config::Section::kMeasuring);
     options.option("sizes", sizes, config::range(1, 1 << 24),
-                   "sizes of a built-in task, instead of those it was given");
+                   "built-in task: sizes to test; not given: those of the run");
     options.option("window", window, config::range(0, 1 << 30),
-                   "tokens of text that the model sees at once; 0: its context");
+                   "text: window length in tokens; 0: the model's context length");
     options.option("stride", stride, config::range(0, 1 << 30),
-                   "tokens of text from one window to the next; 0: the window");
-    options.option("max-tokens", max_tokens, config::range(0, 1e15),
-                   "tokens of text, at most; 0: all");
-    options.option("rows", rows, config::range(0, 1e9), "rows of each held-out set; 0: all");
-    options.option("out", out, "a new folder for eval.json, eval.svg and eval.png",
-                   {.local = true});
+                   "text: tokens from one window to the next; 0: the window length");
+    options.option("eval-tokens", max_tokens, config::range(0, 1e15),
+                   "text: most tokens to score; 0: all");
+    options.renamed("max-tokens",
+                    "--max-tokens bounds what is generated; the tokens of text to score are "
+                    "--eval-tokens");
+    options.option("rows", rows, config::range(0, 1e9),
+                   "held-out data: most rows to score; 0: all");
+    options.option("out", out, "new folder for eval.json, eval.svg and eval.png",
+                   {.local = true, .section = config::Section::kOutput});
     config::device_option(options, device);
     config::dtype_option(options, dtype);
     config::threads_option(options, threads);
@@ -290,7 +295,13 @@ void run(const EvalSettings& settings) {
 }  // namespace
 
 Verb eval_verb() {
-  return make_verb<EvalSettings>("eval", "measures a model on text or a built-in task", run);
+  return make_verb<EvalSettings>(
+      "eval", "measures a model on text or on a task",
+      {{"tempera eval MODEL --text book.txt", "perplexity, also by position"},
+       {"tempera eval MODEL --task passkey --lengths 2048,8192", "retrieval at two lengths"},
+       {"tempera eval MODEL --task lambada --file lambada.jsonl --json",
+        "a task in lm-eval's format"}},
+      run);
 }
 
 }  // namespace tempera::cli

@@ -28,15 +28,17 @@ struct ExportSettings {
 
   void declare(config::Options& options) {
     options.positional("model", model, "a folder or a .gguf file");
-    options.option("out", out, "what to write: a new folder, or a .gguf file with --as gguf");
     temperature.declare(options, Origin::kLoaded);
+    options.section(config::Section::kOutput);
+    options.option("out", out, "a new folder, or with --as gguf a new .gguf file");
     options.option("fold", fold,
-                   "multiply the temperatures into the weights, so that other programs run them");
-    options.option("as", as, "a family of transformers to write, such as granite, or gguf");
+                   "fold the temperatures into the weights, so that other programs run the model");
+    options.option("as", as, "model family to write (as transformers names it), or gguf");
     options.option("dtype", dtype,
                    config::Domain{.choices = {"auto", "fp32", "bf16", "fp16", "q8_0"}},
-                   "of the numbers; auto: as the model has them; q8_0: GGUF only");
-    options.option("shard-gb", shard_gb, config::above_to(0, 1e6), "most of one file of a folder");
+                   "number format; auto: that of the model; q8_0: GGUF only");
+    options.option("shard-gb", shard_gb, config::above_to(0, 1e6),
+                   "largest size of one safetensors file, in GB");
     config::json_option(options, json);
   }
 };
@@ -95,7 +97,12 @@ void run(const ExportSettings& settings) {
 }  // namespace
 
 Verb export_verb() {
-  return make_verb<ExportSettings>("export", "write a model for other programs", run);
+  return make_verb<ExportSettings>(
+      "export", "writes a model for other programs",
+      {{"tempera export run --fold --out folded",
+        "a Hugging Face folder with the temperatures in the weights"},
+       {"tempera export run --fold --as gguf --out model.gguf", "for llama.cpp"}},
+      run);
 }
 
 }  // namespace tempera::cli

@@ -9,7 +9,7 @@ namespace {
 
 std::string what_to_lower(const config::Options& options) {
   std::string advice;
-  for (const char* name : {"micro-batch", "batch", "length", "context", "max-tokens"})
+  for (const char* name : {"micro-batch", "batch", "length", "context", "window", "max-tokens"})
     if (options.find(name)) advice += concat(advice.empty() ? "lower --" : " or --", name);
   if (options.find("recompute")) advice += ", or give --recompute";
   return advice.empty() ? "a smaller model, or another machine, is needed" : advice;

@@ -46,19 +46,22 @@ struct FinetuneSettings {
     static const config::EnumChoices<Update> kUpdates{
         {{"all", Update::kAll}, {"temperature", Update::kTemperature}, {"lora", Update::kLora}}};
     options.positional("model", model, "a folder or a .gguf file; it is never written to");
-    options.option("text", data.text, "what to learn from: text and jsonl files, or token shards");
+    options.section(config::Section::kData);
+    options.option("text", data.text, "text to train on: text or jsonl files, or token shards");
     options.option("chat", chat,
-                   "or conversations: jsonl files with \"messages\"; answers alone are learned");
+                   "conversations to train on: jsonl files with \"messages\"; the loss counts the "
+                   "assistant's turns alone");
     data.declare_examples(options);
     options.option("held-out", data.held_out, config::range(0, 0.9),
-                   "share that is kept from training, for validation");
-    options.option("update", update, kUpdates,
-                   "what changes: all weights, the temperature alone, or low-rank adapters (and "
-                   "the temperature)");
+                   "share of the data held out for validation");
     temperature.declare(options, Origin::kLoaded);
+    options.section(config::Section::kTraining);
+    options.option("update", update, kUpdates,
+                   "what to train: all weights, the temperature alone, or LoRA adapters (and the "
+                   "temperature)");
     options.group("lora", lora);
     options.option("length", length, config::range(0, 1 << 30),
-                   "tokens of a row; 0: 512, or the context where that is less");
+                   "row length in tokens; 0: 512, or the context length if that is less");
     training.declare(options);
     place.declare(options);
   }
@@ -196,7 +199,13 @@ void run(const FinetuneSettings& settings) {
 
 Verb finetune_verb() {
   return make_verb<FinetuneSettings>(
-      "finetune", "trains a model that exists further, all of it, its temperature or adapters",
+      "finetune", "trains an existing model further: all weights, its temperature, or LoRA",
+      {{"tempera finetune MODEL --text book.txt --temperature ssa",
+        "all weights, with a temperature added"},
+       {"tempera finetune MODEL --text book.txt --temperature ssa --update temperature",
+        "the new numbers alone"},
+       {"tempera finetune MODEL --chat conversations.jsonl --update lora",
+        "LoRA on conversations"}},
       run);
 }
 

@@ -34,14 +34,14 @@ struct GenerateSettings {
 
   void declare(config::Options& options) {
     options.positional("model", model, "a folder or a .gguf file");
-    options.option("prompt", prompt,
-                   "the text to continue, or to translate; none: the begin of a text");
-    options.option("file", file, "a file with the text to continue");
+    options.section(config::Section::kText);
+    options.option("prompt", prompt, "text to continue or translate; not given: an empty text");
+    options.option("file", file, "file with the text to continue");
     options.option(
         "prompts", prompts,
-        "a file with one prompt a line, answered together; an encoder-decoder translates "
+        "file with one prompt per line, generated as one batch; an encoder-decoder translates "
         "it line by line");
-    options.option("samples", samples, config::range(1, 4096), "answers to each prompt");
+    options.option("samples", samples, config::range(1, 4096), "answers per prompt");
     text.declare(options);
     beam.declare(options);
     config::device_option(options, device);
@@ -177,8 +177,14 @@ void run(const GenerateSettings& settings) {
 }  // namespace
 
 Verb generate_verb() {
-  return make_verb<GenerateSettings>("generate",
-                                     "continues or translates a text with a trained model", run);
+  return make_verb<GenerateSettings>(
+      "generate", "continues a text, or translates it",
+      {{"tempera generate MODEL --prompt 'Once upon a time'", "continue a text"},
+       {"tempera generate MODEL --prompt 'Once' --sampling-temperature 0.8 --top-p 0.95 --samples "
+        "3",
+        "three samples"},
+       {"tempera generate MODEL --prompts lines.txt --json", "a batch of prompts"}},
+      run);
 }
 
 }  // namespace tempera::cli

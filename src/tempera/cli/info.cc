@@ -186,6 +186,12 @@ void run(const InfoSettings& settings) {
 
 }  // namespace
 
-Verb info_verb() { return make_verb<InfoSettings>("info", "says what a model is", run); }
+Verb info_verb() {
+  return make_verb<InfoSettings>(
+      "info", "shows what a model is",
+      {{"tempera info MODEL", "family, shape, parameters, temperature"},
+       {"tempera info MODEL --temperature ssa", "and what a temperature would add"}},
+      run);
+}
 
 }  // namespace tempera::cli

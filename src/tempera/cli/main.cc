@@ -19,43 +19,20 @@
 #include "tempera/cli/verb.h"
 #include "tempera/config/command_line.h"
 
-// The table of verbs. Each word NAME stands for a file NAME.cc with `Verb NAME_verb()`.
-#define TEMPERA_VERBS(X) \
-  X(compare)             \
-  X(study)               \
-  X(train)               \
-  X(finetune)            \
-  X(calibrate)           \
-  X(eval)                \
-  X(generate)            \
-  X(chat) X(embed) X(info) X(data) X(tokenize) X(methods) X(export) X(bench) X(completion)
-
 namespace tempera::cli {
-
-#define TEMPERA_DECLARE_VERB(name) Verb name##_verb();
-TEMPERA_VERBS(TEMPERA_DECLARE_VERB)
-#undef TEMPERA_DECLARE_VERB
-
-std::span<const Verb> all_verbs() {
-#define TEMPERA_LIST_VERB(name) name##_verb(),
-  static const std::vector<Verb> verbs = {TEMPERA_VERBS(TEMPERA_LIST_VERB)};
-#undef TEMPERA_LIST_VERB
-  return verbs;
-}
-
 namespace {
 
 enum ExitCode { kDone = 0, kFailed = 1, kWrongUsage = 2, kSignalBase = 128 };
 
 void print_help(std::ostream& out) {
-  out << "Usage: tempera VERB [options]\n"
-         "Transformers whose attention has a temperature.\n\nVerbs:\n";
+  out << "Usage: tempera VERB [options]\n" << kSummary << ".\n\nVerbs:\n";
   size_t width = 0;
   for (const Verb& verb : all_verbs()) width = std::max(width, verb.name.size());
   for (const Verb& verb : all_verbs())
     out << "  " << verb.name << std::string(width - verb.name.size() + 2, ' ') << verb.help << "\n";
-  out << "\n`tempera VERB --help` lists the options of a verb, `tempera --version` prints the "
-         "version.\n";
+  out << "\n`tempera VERB --help` shows examples and options of a verb, `tempera man | man -l -` "
+         "the manual,\n`tempera --version` the version. No idea where to start? `tempera compare` "
+         "takes a minute.\n";
 }
 
 bool is_verb(const std::string& name) {
@@ -78,7 +55,9 @@ void run_verb(const Verb& verb, std::span<const std::string> arguments) {
   const config::CommandLine line = config::parse_command_line(arguments, verb.declare);
   switch (line.action) {
     case Action::kHelp:
-      std::cout << config::help_text("tempera", verb.name, verb.help, line.options);
+    case Action::kHelpAll:
+      std::cout << config::help_text("tempera", verb.describe(line.options),
+                                     line.action == Action::kHelpAll);
       return;
     case Action::kDumpConfig:
       std::cout << config::dump_toml(line.options);

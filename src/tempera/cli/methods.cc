@@ -28,17 +28,20 @@ struct MethodsSettings {
   bool json = false;
 
   void declare(config::Options& options) {
-    options.positional("methods", methods, "methods or products such as head,value; none: all");
-    options.option("layers", layers, config::range(1, 1e4), "layers of the model");
-    options.option("width", width, config::range(1, 1e6), "width of the model");
-    options.option("heads", heads, config::range(1, 4096), "query heads");
-    options.option("kv-heads", kv_heads, config::range(0, 4096), "key-value heads; 0: as many");
+    options.positional("methods", methods,
+                       "methods, or products such as head,value; not given: all");
+    options.section(config::Section::kModel);
+    options.option("layers", layers, config::range(1, 1e4), "transformer blocks");
+    options.option("width", width, config::range(1, 1e6), "hidden size");
+    options.option("heads", heads, config::range(1, 4096), "attention heads per layer");
+    options.option("kv-heads", kv_heads, config::range(0, 4096),
+                   "key-value heads; 0: as many as heads");
     options.option("head-size", head_size, config::range(0, 4096),
                    "size of a head; 0: width / heads");
-    options.option("vocabulary", vocabulary, config::range(1, 1e9), "size of the vocabulary");
-    options.option("length", length, config::range(2, 1e12), "length that the model is trained at");
+    options.option("vocabulary", vocabulary, config::range(1, 1e9), "vocabulary size");
+    options.option("length", length, config::range(2, 1e12), "training context length");
     options.option("parameters", parameters, config::range(0, 1e15),
-                   "parameters of the model, for the share; 0: estimated from its shape");
+                   "total parameters, for the share of the method; 0: estimated from the shape");
     config::json_option(options, json);
   }
 };
@@ -198,7 +201,11 @@ void run(const MethodsSettings& settings) {
 
 Verb methods_verb() {
   return make_verb<MethodsSettings>(
-      "methods", "lists the temperature methods with formula, options and parameters", run);
+      "methods", "lists the temperature methods with formula, options and parameters",
+      {{"tempera methods", "all of them"},
+       {"tempera methods ssa head,value --layers 30 --width 576 --heads 9",
+        "what two add to a model of this shape"}},
+      run);
 }
 
 }  // namespace tempera::cli

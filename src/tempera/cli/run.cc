@@ -47,8 +47,8 @@ ordered_json to_json(const train::TrainResult& result, const std::string& out, n
 
 void RunOptions::declare(config::Options& options) {
   config::out_option(options, out);
-  options.option("resume", resume, "continue the run in the folder if there is one",
-                 {.local = true});
+  options.option("resume", resume, "continue the run in the output folder, if there is one",
+                 {.local = true, .section = config::Section::kOutput});
   config::threads_option(options, threads);
   config::json_option(options, json);
 }

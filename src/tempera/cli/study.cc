@@ -24,6 +24,7 @@ struct StudySettings {
       help += "; " + entry.name + ": " + entry.help;
     }
     options.positional("study", name, config::choices(names), help);
+    options.section(config::Section::kMeasuring);
     for (const auto& entry : study::studies())
       if (entry.name == name) study = entry.make();
     if (study) study->declare(options);
@@ -40,8 +41,14 @@ void run(const StudySettings& settings) {
 }  // namespace
 
 Verb study_verb() {
-  return make_verb<StudySettings>("study",
-                                  "controlled tasks, dilution and ablations, with pictures", run);
+  return make_verb<StudySettings>(
+      "study", "runs controlled studies: denoising, graphs, dilution, the parts of ssa",
+      {{"tempera study denoise",
+        "a vector in noise: query and value temperatures against plain attention"},
+       {"tempera study dilution MODEL --text book.txt",
+        "how a model's attention thins out as the context grows"},
+       {"tempera study ablation --help", "the options of one study"}},
+      run);
 }
 
 }  // namespace tempera::cli

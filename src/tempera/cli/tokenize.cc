@@ -23,12 +23,12 @@ struct TokenizeSettings {
   bool json = false;
 
   void declare(config::Options& options) {
-    options.positional("model", tokenizer,
-                       "folder of a model, .gguf file, or a tokenizer's own file");
-    options.positional("text", text, "text; neither it nor --file: standard input");
-    options.option("file", file, "a file of text in its place");
+    options.positional("model", tokenizer, "a model folder, a .gguf file, or a tokenizer file");
+    options.positional("text", text, "text; without it and --file: standard input");
+    options.section(config::Section::kData);
+    options.option("file", file, "file with the text");
     options.option("no-special", no_special,
-                   "add no special tokens, and take those that the text spells for text");
+                   "add no special tokens, and treat those in the text as plain text");
     config::json_option(options, json);
   }
 };
@@ -60,7 +60,11 @@ void run(const TokenizeSettings& settings) {
 }  // namespace
 
 Verb tokenize_verb() {
-  return make_verb<TokenizeSettings>("tokenize", "prints the ids and pieces of a text", run);
+  return make_verb<TokenizeSettings>(
+      "tokenize", "prints the token ids of a text",
+      {{"tempera tokenize MODEL 'a text'", "ids and pieces"},
+       {"tempera tokenize tokenizer.json --file book.txt --json", "of a file"}},
+      run);
 }
 
 }  // namespace tempera::cli

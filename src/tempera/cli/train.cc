@@ -134,7 +134,13 @@ void run(const TrainSettings& settings) {
 
 Verb train_verb() {
   return make_verb<TrainSettings>(
-      "train", "trains a model from scratch on text, pairs, labels or a built-in task", run);
+      "train", "trains a model from scratch on text, pairs, labels or a built-in task",
+      {{"tempera train --text book.txt", "a small decoder on bytes; the run is in ./run"},
+       {"tempera train --text corpus.jsonl --tokenizer tokenizer.json --temperature ssa --layers 6 "
+        "--width 384 --context 512",
+        "a larger one with a temperature"},
+       {"tempera train --config run/run.toml", "continue a run"}},
+      run);
 }
 
 }  // namespace tempera::cli

@@ -51,6 +51,7 @@ class Scan {
   Sources::Layer layer;
   std::optional<std::string> config;
   bool help = false;
+  bool help_all = false;
   bool dump_config = false;
 
  private:
@@ -61,6 +62,8 @@ class Scan {
     if (equals != std::string::npos) value = argument.substr(equals + 1);
     if (name == "--help" || name == "-h")
       switch_on(help, name, value);
+    else if (name == "--help-all")
+      switch_on(help_all, name, value);
     else if (name == "--dump-config")
       switch_on(dump_config, name, value);
     else if (name == "--config")
@@ -102,7 +105,7 @@ class Scan {
       const std::string hint = options_.hint(name.substr(2));
       if (hint.starts_with(':')) throw UsageError(concat("unknown option ", name, hint));
     }
-    std::vector<std::string> flags = {"--help", "--config", "--dump-config"};
+    std::vector<std::string> flags = {"--help", "--help-all", "--config", "--dump-config"};
     for (const std::string& known : options_.names()) flags.push_back("--" + known);
     throw UsageError(concat("unknown option ", name, did_you_mean(name, flags)));
   }
@@ -160,12 +163,13 @@ Options settle(std::span<const std::string> arguments, const Pass& declare) {
 
 CommandLine parse_command_line(std::span<const std::string> arguments, const Pass& declare) {
   using Action = CommandLine::Action;
-  if (Scan(arguments, Options{}, /*strict=*/false).help) {
+  if (const Scan first(arguments, Options{}, /*strict=*/false); first.help || first.help_all) {
+    const Action action = first.help_all ? Action::kHelpAll : Action::kHelp;
     // Help is for those whose command line is still wrong.
     try {
-      return {Action::kHelp, {}, settle(arguments, declare)};
+      return {action, {}, settle(arguments, declare)};
     } catch (const UsageError&) {
-      return {Action::kHelp, {}, declare(Sources{})};
+      return {action, {}, declare(Sources{})};
     }
   }
   const Options options = settle(arguments, declare);

@@ -42,8 +42,8 @@ std::string message_of(const Arguments& arguments) {
 
 TEST(CommandLine, SetsEveryKind) {
   const TestSettings settings =
-      load({"m", "--fast", "--causal=false", "--steps", "5", "--learning-rate=0.5", "--note", "a b",
-            "--colour", "green", "--betas", "0.1,0.2", "--stop", "a,b", "--window", "3",
+      load({"m", "--fast", "--causal=false", "--steps", "5", "--learning-rate=0.5", "--note",
+            "a b", "--colour", "green", "--betas", "0.1,0.2", "--stop", "a,b", "--window", "3",
             "--temperature.layers", "1,2"});
   EXPECT_EQ(settings.model, "m");
   EXPECT_TRUE(settings.fast);
@@ -184,21 +184,88 @@ TEST(CommandLine, PositionalLists) {
   EXPECT_THROW(load_files({"trian"}), UsageError);
 }
 
-TEST(Help, ListsTypeRangeAndDefault) {
+VerbDescription train_verb(const Options& options) {
+  return {"train", "trains a model", {{"tempera train MODEL", "the usual way"}}, options};
+}
+
+void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+}
+
+TEST(Help, ListsTypeAndDefault) {
   const CommandLine line = parse({"--help", "--temperature", "ssa"});
   ASSERT_EQ(line.action, Action::kHelp);
-  const std::string text = help_text("tempera", "train", "trains a model", line.options);
-  for (const char* part :
-       {"Usage: tempera train [options] MODEL\ntrains a model\n", "--steps N",
-        "training steps [1 to 1000000000; default 1000]", "--colour red|green",
-        "[one of red, green; default red]", "--causal=false", "--temperature softmax|focal|ssa",
-        "--temperature.g sigmoid|linear", "--config FILE", "--betas X,X,...",
-        "[0 to 1; default 0.9,0.95]", "--window N", "a flag that is given again adds to its list"})
-    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  const std::string text = help_text("tempera", train_verb(line.options), /*all=*/false);
+  expect_parts(text, {"Usage: tempera train MODEL [options]\ntrains a model\n",
+                      "Examples:\n  # the usual way\n  tempera train MODEL\n", "--steps N",
+                      "training steps [default 1000]", "--colour red|green",
+                      "colour of the report [default red]", "--causal=true|false",
+                      "--temperature softmax|focal|ssa", "--temperature.g sigmoid|linear",
+                      "--config FILE", "--betas X,X,...", "decay rates [default 0.9,0.95]",
+                      "--window N", "a flag that is given again adds to its list"});
   size_t start = 0;
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', start)) {
     EXPECT_LE(end - start, 100U) << text.substr(start, end - start);
     start = end + 1;
+  }
+}
+
+TEST(Help, ShowsEverythingOnRequest) {
+  const CommandLine line = parse({"--help-all"});
+  ASSERT_EQ(line.action, Action::kHelpAll);
+  expect_parts(help_text("tempera", train_verb(line.options), /*all=*/true),
+               {"training steps [1 to 1000000000; default 1000]", "[0 to 1; default 0.9,0.95]",
+                "key temperature.method"});
+}
+
+TEST(Help, KeepsSectionsApartAndRareOptionsBack) {
+  int64_t steps = 1, keep = 2;
+  double base = 3;
+  Options options;
+  options.section(Section::kOutput);
+  options.option("keep", keep, "checkpoints", {.rare = true});
+  options.section(Section::kTraining);
+  options.option("steps", steps, "training steps");
+  struct Rope {
+    double& base;
+    void declare(Options& members) { members.option("base", base, "of the angles"); }
+  } rope{base};
+  options.group("rope", rope);
+  const VerbDescription verb{"train", "trains", {}, options};
+  const std::string few = help_text("tempera", verb, /*all=*/false);
+  expect_parts(few, {"\nTraining:\n  --steps N", "2 more options: `tempera train --help-all`"});
+  EXPECT_EQ(few.find("Output:"), std::string::npos) << few;
+  EXPECT_EQ(few.find("rope.base"), std::string::npos) << few;
+  const std::string all = help_text("tempera", verb, /*all=*/true);
+  expect_parts(all, {"--keep N", "--rope.base X"});
+  EXPECT_LT(all.find("Training:"), all.find("Output:"));  // not the order of the declarations
+  EXPECT_EQ(all.find("more option"), std::string::npos) << all;
+}
+
+TEST(Help, ManualEscapesWhatTroffWouldRead) {
+  std::string model;
+  Options options;
+  options.option("out", model, ".hidden \\ files");
+  const std::vector<VerbDescription> verbs = {{"train", "trains", {}, options}};
+  expect_parts(manual_page("tempera", "1.2", "it trains", verbs),
+               {".TH tempera 1 \"\" \"tempera 1.2\"\n", ".SH train\n",
+                ".B \\-\\-out TEXT\n\\&.hidden \\e files\n"});
+}
+
+TEST(CommandLine, SaysWhatARenamedOptionIsCalledNow) {
+  struct Settings {
+    double heat = 1;
+    void declare(Options& options) {
+      options.option("sampling-heat", heat, "heat");
+      options.renamed("heat", "it is --sampling-heat now");
+    }
+  };
+  try {
+    parse_command_line(Arguments{"--heat", "2"}, declare<Settings>);
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(), "unknown option --heat: it is --sampling-heat now");
   }
 }
 

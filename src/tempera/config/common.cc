@@ -6,37 +6,38 @@ void device_option(Options& options, Device& device) {
   static const EnumChoices<Device> kNames{
       {{"auto", Device::kAuto}, {"cpu", Device::kCpu}, {"cuda", Device::kCuda}}};
   options.option("device", device, kNames, "where to compute; auto: a GPU if there is one",
-                 {.local = true});
+                 {.local = true, .section = Section::kComputing});
 }
 
 void dtype_option(Options& options, Dtype& dtype) {
   static const EnumChoices<Dtype> kNames{{{"fp32", Dtype::kFloat32}, {"bf16", Dtype::kBfloat16}}};
-  options.option("dtype", dtype, kNames, "number format of the computation");
+  options.option("dtype", dtype, kNames, "precision of the computation",
+                 {.section = Section::kComputing});
 }
 
 void threads_option(Options& options, int64_t& threads) {
-  options.option("threads", threads, range(0, 4096), "threads; 0: one for each core",
-                 {.local = true});
+  options.option("threads", threads, range(0, 4096), "CPU threads; 0: one per core",
+                 {.local = true, .section = Section::kComputing});
 }
 
 void seed_option(Options& options, int64_t& seed) {
-  options.option("seed", seed, at_least(0), "seed of every random number");
+  options.option("seed", seed, at_least(0), "random seed", {.section = Section::kComputing});
 }
 
 void out_option(Options& options, std::string& folder) {
-  options.option("out", folder, "folder for the results: new, empty, or the same run's",
-                 {.local = true});
+  options.option("out", folder, "output folder: a new or empty one, or that of the run to continue",
+                 {.local = true, .section = Section::kOutput});
 }
 
 void fresh_option(Options& options, bool& fresh) {
   options.option("fresh", fresh,
-                 "begin anew: what an earlier run left in the folder is moved to before-1, "
-                 "before-2, ... in it",
-                 {.once = true});
+                 "start over; results already in the output folder move to before-1, before-2, ...",
+                 {.once = true, .section = Section::kOutput});
 }
 
 void json_option(Options& options, bool& json) {
-  options.option("json", json, "print the result as one JSON document", {.local = true});
+  options.option("json", json, "print the result as one JSON document",
+                 {.local = true, .section = Section::kOutput});
 }
 
 }  // namespace tempera::config

@@ -41,6 +41,7 @@ class VerbScript {
     flag("config", {true, false, {}});
     flag("dump-config", {false, false, {}});
     flag("help", {false, false, {}});
+    flag("help-all", {false, false, {}});
     for (const Entry& entry : verb.options.entries()) {
       const Candidates values = candidates(entry.kind, entry.declaration.domain);
       flag(entry.name(), values);

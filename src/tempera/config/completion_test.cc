@@ -25,8 +25,8 @@ std::string output_of(const std::string& command) {
 class CompletionTest : public testing::Test {
  protected:
   CompletionTest() {
-    const std::vector<VerbDescription> verbs = {{"train", describe(TestSettings{})},
-                                                {"trace", Options{}}};
+    const std::vector<VerbDescription> verbs = {{"train", "", {}, describe(TestSettings{})},
+                                                {"trace", "", {}, Options{}}};
     write_file(folder_.path() / "script", bash_completion("prog", verbs));
     write_file(folder_.path() / "data.txt", "");
   }
@@ -54,7 +54,7 @@ TEST_F(CompletionTest, Flags) {
   EXPECT_EQ(complete({"train", "--st"}), "--steps --stop\n");
   EXPECT_EQ(complete({"train", "--temperature.l"}), "--temperature.layers\n");
   EXPECT_EQ(complete({"train", "--temperature.k"}), "--temperature.keys\n") << "of another method";
-  EXPECT_EQ(complete({"trace", "--"}), "--config --dump-config --help\n");
+  EXPECT_EQ(complete({"trace", "--"}), "--config --dump-config --help --help-all\n");
 }
 
 TEST_F(CompletionTest, Values) {

@@ -22,6 +22,7 @@ Options::Options(const Sources& sources) : sources_(&sources) {}
 const Entry& Options::add(Entry entry) {
   Declaration& declaration = entry.declaration;
   declaration.name = prefix_ + declaration.name;
+  if (entry.section == Section::kOther) entry.section = section_;
   for (const std::string* name : {&declaration.name, &declaration.alias})
     TEMPERA_CHECK(name->empty() || !find(*name), "option --", *name, " is declared twice");
   const std::string flag = "--" + declaration.name;
@@ -75,6 +76,10 @@ void Options::elsewhere(std::string_view group, const std::vector<Declaration>& 
   }
 }
 
+void Options::renamed(std::string_view name, std::string_view instead) {
+  renamed_.emplace(prefix_ + std::string(name), instead);
+}
+
 const Entry* Options::find(std::string_view name_or_alias) const {
   for (const Entry& entry : entries_)
     if (entry.name() == name_or_alias ||
@@ -112,6 +117,8 @@ void Options::check_complete() const {
 }
 
 std::string Options::hint(std::string_view unknown) const {
+  if (const auto found = renamed_.find(unknown); found != renamed_.end())
+    return ": " + found->second;
   std::string conditions;
   for (const Elsewhere& other : elsewhere_)
     if (other.declaration.name == unknown)

@@ -26,11 +26,26 @@ struct Declaration {
   bool once = false;       // asks for something now: no part of what is noted of a run
 };
 
-// What few options need; see Declaration.
+// Where an option stands in the help; the sections come in this order.
+enum class Section {
+  kOther,
+  kData,
+  kModel,
+  kTemperature,
+  kTraining,
+  kMeasuring,
+  kText,
+  kOutput,
+  kComputing
+};
+
+// What few options need; see Declaration and Entry.
 struct Attributes {
   std::string alias = {};
   bool local = false;
   bool once = false;
+  bool rare = false;
+  Section section = Section::kOther;  // kOther: the section that is open
 };
 
 // An option after a pass: its declaration and the value it got.
@@ -39,8 +54,10 @@ struct Entry {
   Kind kind = Kind::kNone;
   bool optional = false;    // may be unset
   bool positional = false;  // may be given by its place on the command line
-  Value value;              // the default, or what a source gave
-  std::string origin;       // where the value comes from; empty for the default
+  bool rare = false;        // few need it: in the help on request
+  Section section = Section::kOther;
+  Value value;         // the default, or what a source gave
+  std::string origin;  // where the value comes from; empty for the default
 
   const std::string& name() const { return declaration.name; }
   // A positional option without a usable default.
@@ -123,7 +140,10 @@ class Options {
     positional(name, field, Domain{}, help);
   }
 
-  // The members of `settings`, each named NAME.MEMBER.
+  // The options declared from here on stand in this section of the help.
+  void section(Section section) { section_ = section; }
+
+  // The members of `settings`, each named NAME.MEMBER. Those without a short name are rare.
   template <class Settings>
   void group(std::string_view name, Settings& settings) {
     const size_t outer = enter(name);
@@ -139,6 +159,9 @@ class Options {
   // accepted.
   void elsewhere(std::string_view group, const std::vector<Declaration>& declarations,
                  std::string_view condition);
+
+  // A name that is no longer taken; `instead` says what to write, as a clause.
+  void renamed(std::string_view name, std::string_view instead);
 
   const std::vector<Entry>& entries() const { return entries_; }
   const std::vector<Elsewhere>& elsewhere() const { return elsewhere_; }
@@ -181,6 +204,8 @@ class Options {
                 .kind = kind_of(Value(Plain{})),
                 .optional = kOptional,
                 .positional = positional,
+                .rare = more.rare || (!prefix_.empty() && more.alias.empty()),
+                .section = more.section,
                 .value = {},
                 .origin = {}};
     const Entry& added = add(std::move(entry));
@@ -199,8 +224,10 @@ class Options {
 
   const Sources* sources_;  // used by add() alone, so only during the pass
   std::string prefix_;      // of the groups being declared: "temperature."
+  Section section_ = Section::kOther;
   std::vector<Entry> entries_;
   std::vector<Elsewhere> elsewhere_;
+  std::map<std::string, std::string, std::less<>> renamed_;
 };
 
 }  // namespace tempera::config

@@ -44,17 +44,21 @@ TextTaskResult run_long(const LongTask& task, nn::Model& model, const text::Toke
 }  // namespace
 
 void TextTaskOptions::declare(config::Options& options) {
-  options.option("file", task.file, "a task's examples, one JSON object a line");
-  options.option("limit", limit, config::range(0, 1e9), "examples of the file, at most; 0: all");
-  options.option("samples", samples, "every example's texts and scores in the result");
+  options.section(config::Section::kMeasuring);
+  options.option("file", task.file, "examples of a task, one JSON object per line");
+  options.option("limit", limit, config::range(0, 1e9), "most examples to score; 0: all");
+  options.option("log-samples", samples, "include the texts and scores of every example");
+  options.renamed("samples",
+                  "--samples is a number of answers; to include every example in the result, write "
+                  "--log-samples");
   options.option("lengths", task.lengths, config::range(16, 1 << 24),
-                 "long tasks: tokens of the text, with question and answer");
+                 "long-context tasks: prompt lengths in tokens");
   options.option("depths", task.depths, config::range(0, 1),
-                 "long tasks: where in the text the answer stands, 0 its begin, 1 its end");
+                 "long-context tasks: where the needle stands, from 0 (start) to 1 (end)");
   options.option("cases", task.cases, config::range(1, 1e6),
-                 "long tasks: texts for each length and depth");
+                 "long-context tasks: cases per length and depth");
   options.option("needles", task.needles, config::range(1, 144),
-                 "long tasks: sentences that are hidden where a task hides several");
+                 "long-context tasks: needles per prompt, where a task has several");
   config::seed_option(options, task.seed);
 }
 

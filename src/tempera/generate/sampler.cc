@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tempera/base/error.h"
+#include "tempera/config/common.h"
 #include "tempera/nn/dropout.h"
 #include "tempera/ops/torch.h"
 
@@ -28,16 +29,20 @@ torch::Tensor normalised(const torch::Tensor& weights) {
 }  // namespace
 
 void SamplerOptions::declare(config::Options& options) {
-  options.option("temperature", temperature, config::range(0, 100),
-                 "divides the logits; 0: always the likeliest token");
-  options.option("top-k", top_k, config::range(0, 1e9), "draw from the k likeliest; 0: from all");
+  options.option("sampling-temperature", temperature, config::range(0, 100),
+                 "sampling temperature: divides the logits; 0: greedy");
+  options.renamed("temperature",
+                  "--temperature names an attention method; the temperature of sampling is "
+                  "--sampling-temperature");
+  options.option("top-k", top_k, config::range(0, 1e9),
+                 "sample from the k most likely tokens; 0: all");
   options.option("top-p", top_p, config::above_to(0, 1),
-                 "draw from the fewest tokens that have this share");
+                 "sample from the smallest set of tokens with this probability");
   options.option("min-p", min_p, config::range(0, 1),
-                 "draw from tokens with at least this share of the likeliest one's");
+                 "sample from tokens with at least this share of the top probability");
   options.option("repetition-penalty", repetition_penalty, config::above_to(0, 100),
-                 "divides the scores of tokens that were there before; 1: none");
-  options.option("seed", seed, config::at_least(0), "of the draws");
+                 "penalty on tokens that occurred before; 1: none");
+  config::seed_option(options, seed);
 }
 
 torch::Tensor sampling_probabilities(const torch::Tensor& logits, const SamplerOptions& options) {

@@ -33,9 +33,10 @@ std::vector<int64_t> encode_prompt(const text::Tokenizer& tokenizer, const std::
 }  // namespace
 
 void TextOptions::declare(config::Options& options) {
+  options.section(config::Section::kText);
   options.option("max-tokens", tokens.max_tokens, config::range(0, 1e9),
-                 "tokens of an answer, at most");
-  options.option("stop", stop, "an answer ends before one of these strings");
+                 "most tokens to generate per answer");
+  options.option("stop", stop, "strings that end an answer");
   tokens.sampler.declare(options);
 }
 

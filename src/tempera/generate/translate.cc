@@ -230,11 +230,10 @@ class Search {
 }  // namespace
 
 void BeamOptions::declare(config::Options& options) {
-  options.option("beams", beams, config::range(1, 256),
-                 "encoder-decoder: outputs that are followed at once; 1: greedy");
+  options.section(config::Section::kText);
+  options.option("beams", beams, config::range(1, 256), "encoder-decoder: beam size; 1: greedy");
   options.option("length-penalty", length_penalty, config::range(0, 10),
-                 "encoder-decoder: an output counts its log-probability over its length to this "
-                 "power; 0 favours short ones");
+                 "encoder-decoder: beams are ranked by log-probability / length^this");
 }
 
 std::vector<Hypothesis> beam_search(nn::Model& model, const Sources& sources,

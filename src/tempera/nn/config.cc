@@ -12,75 +12,84 @@ using config::EnumChoices;
 using config::range;
 
 void declare_shape(ModelConfig& c, config::Options& options) {
+  options.section(config::Section::kModel);
   options.option("kind", c.kind,
                  EnumChoices<ModelKind>{{{"decoder", ModelKind::kDecoder},
                                          {"encoder", ModelKind::kEncoder},
                                          {"encoder-decoder", ModelKind::kEncoderDecoder}}},
-                 "rows see those before them, or all; or a decoder reads what an encoder read",
+                 "decoder (causal), encoder (bidirectional), or both with cross-attention",
                  {.alias = "kind"});
-  options.option("vocabulary", c.vocabulary, range(0, 1e9), "token ids; 0: as the data has");
-  options.option("outputs", c.outputs, range(0, 1e9), "classes predicted; 0: the vocabulary");
-  options.option("layers", c.layers, range(1, 10000), "blocks", {.alias = "layers"});
+  options.option("vocabulary", c.vocabulary, range(0, 1e9), "vocabulary size; 0: that of the data");
+  options.option("outputs", c.outputs, range(0, 1e9), "output classes; 0: the vocabulary");
+  options.option("layers", c.layers, range(1, 10000), "transformer blocks", {.alias = "layers"});
   options.option("decoder-layers", c.decoder_layers, range(0, 10000),
-                 "encoder-decoder: blocks of the decoder; 0: as many as layers");
-  options.option("width", c.width, range(1, 1e6), "width of the hidden states", {.alias = "width"});
-  options.option("heads", c.heads, range(1, 10000), "query heads of a layer", {.alias = "heads"});
-  options.option("kv-heads", c.kv_heads, range(0, 10000), "key-value heads; 0: as many as heads",
-                 {.alias = "kv-heads"});
-  options.option("head-size", c.head_size, range(0, 256), "columns of a head; 0: width / heads");
-  options.option("mlp-size", c.mlp_size, range(0, 1e7),
-                 "hidden units; 0: 8/3 of the width for swiglu, else 4 times the width");
-  options.option("context", c.context, range(1, 1e9), "length that the model is trained at",
+                 "encoder-decoder: blocks of the decoder; 0: as many as the encoder has");
+  options.option("width", c.width, range(1, 1e6), "hidden size", {.alias = "width"});
+  options.option("heads", c.heads, range(1, 10000), "attention heads per layer",
+                 {.alias = "heads"});
+  options.option("kv-heads", c.kv_heads, range(0, 10000),
+                 "key-value heads per layer (GQA); 0: as many as heads", {.alias = "kv-heads"});
+  options.option("head-size", c.head_size, range(0, 256), "size of a head; 0: width / heads");
+  options.option(
+      "mlp-size", c.mlp_size, range(0, 1e7),
+      "hidden size of the MLP; 0: 8/3 of the width for swiglu, otherwise 4 times the width");
+  options.option("context", c.context, range(1, 1e9), "training context length in tokens",
                  {.alias = "context"});
-  options.option("window", c.window, range(0, 1e9), "keys that a row can see; 0: all before it");
-  options.option("window-layers", c.window_layers, "layers that have the window: all, 4-, 0-3,6");
-  options.option("token-shift", c.token_shift, "add the token before by a learned vector");
-  options.option("tied-embeddings", c.tied_embeddings, "the output matrix is the token table");
+  options.option("window", c.window, range(0, 1e9), "sliding window in tokens; 0: none");
+  options.option("window-layers", c.window_layers,
+                 "layers with the sliding window: all, 4-, 0-3,6");
+  options.option("token-shift", c.token_shift,
+                 "add the previous token's embedding, scaled by a learned vector");
+  options.option("tied-embeddings", c.tied_embeddings,
+                 "share the embedding matrix with the output layer");
   options.option("token-types", c.token_types, range(0, 1e6),
-                 "encoder: kinds of tokens that have an embedding; 0: none");
+                 "encoder: number of token-type embeddings; 0: none");
 }
 
 void declare_head(ModelConfig& c, config::Options& options) {
-  options.option("head", c.head,
-                 EnumChoices<HeadKind>{{{"tokens", HeadKind::kTokens},
-                                        {"sequence", HeadKind::kSequence},
-                                        {"none", HeadKind::kNone}}},
-                 "encoder: what is scored, every token, the sequence (classes) or nothing");
-  options.option("head-transform", c.head_transform,
-                 "encoder: a matrix, the activation and a norm before the output, and a bias");
-  options.option("pooler", c.pooler,
-                 "encoder: a sequence's row is tanh of a matrix times its first row, not the mean");
+  options.option(
+      "head", c.head,
+      EnumChoices<HeadKind>{{{"tokens", HeadKind::kTokens},
+                             {"sequence", HeadKind::kSequence},
+                             {"none", HeadKind::kNone}}},
+      "encoder: output head, over every token, over the sequence (classification), or none");
+  options.option(
+      "head-transform", c.head_transform,
+      "encoder: BERT's transform before the output (dense, activation, norm) and an output bias");
+  options.option(
+      "pooler", c.pooler,
+      "encoder: BERT's pooler (tanh of a dense layer on the first token) in place of the mean");
 }
 
 void declare_parts(ModelConfig& c, config::Options& options) {
   options.option("norm", c.norm,
                  EnumChoices<NormKind>{{{"layer", NormKind::kLayer}, {"rms", NormKind::kRms}}},
                  "LayerNorm or RMSNorm");
-  options.option(
-      "norm-placement", c.norm_placement,
-      EnumChoices<NormPlacement>{{{"pre", NormPlacement::kPre},
-                                  {"post", NormPlacement::kPost},
-                                  {"output", NormPlacement::kOutput},
-                                  {"both", NormPlacement::kBoth}}},
-      "norm before each part, after its residual sum, of what it adds, or before it and of that");
+  options.option("norm-placement", c.norm_placement,
+                 EnumChoices<NormPlacement>{{{"pre", NormPlacement::kPre},
+                                             {"post", NormPlacement::kPost},
+                                             {"output", NormPlacement::kOutput},
+                                             {"both", NormPlacement::kBoth}}},
+                 "norm before each sublayer, after its residual sum, on its output, or before it "
+                 "and on its output");
   options.option("parallel-residual", c.parallel_residual,
-                 "attention and MLP read the same rows, and both add to them");
-  options.option("embedding-norm", c.embedding_norm, "norm of the embeddings");
-  options.option("norm-eps", c.norm_eps, config::above_to(0, 1), "added to the variance");
+                 "attention and MLP in parallel, as in GPT-NeoX");
+  options.option("embedding-norm", c.embedding_norm, "normalise the embeddings");
+  options.option("norm-eps", c.norm_eps, config::above_to(0, 1), "epsilon of the norms");
   options.option("qk-norm", c.qk_norm,
                  EnumChoices<QkNorm>{{{"none", QkNorm::kNone},
                                       {"plain", QkNorm::kPlain},
                                       {"gain", QkNorm::kGain},
                                       {"wide", QkNorm::kWide}}},
-                 "RMSNorm of the queries and keys of a head, without or with a learned gain, or of "
-                 "all heads together");
+                 "RMSNorm of queries and keys: per head without a gain (plain), per head with a "
+                 "learned gain, or over all heads together (wide)");
   options.option("position", c.position,
                  EnumChoices<PositionKind>{{{"rope", PositionKind::kRope},
                                             {"learned", PositionKind::kLearned},
                                             {"sinusoidal", PositionKind::kSinusoidal},
                                             {"t5", PositionKind::kT5},
                                             {"none", PositionKind::kNone}}},
-                 "position coding");
+                 "position encoding");
   options.group("rope", c.rope);
   options.group("lora", c.lora);
   options.option("activation", c.activation,
@@ -94,30 +103,34 @@ void declare_parts(ModelConfig& c, config::Options& options) {
                  EnumChoices<AttentionBias>{{{"none", AttentionBias::kNone},
                                              {"inputs", AttentionBias::kInputs},
                                              {"all", AttentionBias::kAll}}},
-                 "biases of no attention projection, of those of q, k and v, or of all four");
+                 "biases in the attention projections: none, in q, k and v, or in all four");
   options.option("mlp-bias", c.mlp_bias, "biases in the MLP");
-  options.option("dropout-embedding", c.dropout_embedding, range(0, 0.999), "of the embeddings");
-  options.option("dropout-residual", c.dropout_residual, range(0, 0.999), "of what each part adds");
+  options.option("dropout-embedding", c.dropout_embedding, range(0, 0.999),
+                 "dropout on the embeddings");
+  options.option("dropout-residual", c.dropout_residual, range(0, 0.999),
+                 "dropout on the output of each sublayer");
   options.option("dropout-attention", c.dropout_attention, range(0, 0.999),
-                 "of the attention weights");
+                 "dropout on the attention weights");
   options.option(
       "init", c.init,
       EnumChoices<InitKind>{{{"normal", InitKind::kNormal}, {"fan-in", InitKind::kFanIn}}},
-      "normal: all weights N(0, std^2), those that add to the residual over sqrt(2 layers); "
-      "fan-in: uniform in 1/sqrt(inputs), tables N(0, 1/width)");
-  options.option("init-std", c.init_std, config::above_to(0, 10), "deviation of init = normal");
+      "normal: N(0, std^2), output projections divided by sqrt(2 layers); fan-in: uniform within "
+      "1/sqrt(inputs), embeddings N(0, 1/width)");
+  options.option("init-std", c.init_std, config::above_to(0, 10),
+                 "standard deviation for init = normal");
 }
 
 void declare_scales(ModelConfig& c, config::Options& options) {
-  options.option("embedding-scale", c.embedding_scale, range(-1e6, 1e6), "of the token embeddings");
-  options.option("residual-scale", c.residual_scale, range(-1e6, 1e6), "of what each part adds");
-  options.option("logit-scale", c.logit_scale, range(-1e6, 1e6), "of the output scores");
-  options.option("logit-cap", c.logit_cap, range(0, 1e6),
-                 "soft bound of the output scores; 0: none");
+  options.option("embedding-scale", c.embedding_scale, range(-1e6, 1e6),
+                 "multiplies the token embeddings");
+  options.option("residual-scale", c.residual_scale, range(-1e6, 1e6),
+                 "multiplies the output of each sublayer");
+  options.option("logit-scale", c.logit_scale, range(-1e6, 1e6), "multiplies the output logits");
+  options.option("logit-cap", c.logit_cap, range(0, 1e6), "soft cap on the output logits; 0: none");
   options.option("attention-scale", c.attention_scale, range(0, 1e6),
-                 "of the attention logits; 0: 1 / sqrt(head size)");
+                 "multiplies the attention logits; 0: 1 / sqrt(head size)");
   options.option("attention-cap", c.attention_cap, range(0, 1e6),
-                 "soft bound of the attention logits; 0: none");
+                 "soft cap on the attention logits; 0: none");
 }
 
 // The members of the group `model`; ModelConfig itself declares more than one group.
@@ -135,12 +148,13 @@ struct TemperatureGroup {
   TemperatureConfig& config;
   const char* name;
   void declare(config::Options& options) {
-    options.option("method", config.method,
-                   config.method == kSameMethod
-                       ? "of the cross-attention; same: as the self-attention has"
-                       : "temperature of the attention, or a product: head,value",
-                   {.alias = name});
-    options.option("layers", config.layers, "layers that have it: all, 4-, 0-3,6");
+    options.option(
+        "method", config.method,
+        config.method == kSameMethod
+            ? "temperature method of the cross-attention; same: that of the self-attention"
+            : "attention temperature method, or a product such as head,value (`tempera methods`)",
+        {.alias = name});
+    options.option("layers", config.layers, "layers with this temperature: all, 4-, 0-3,6");
   }
 };
 
@@ -153,41 +167,42 @@ void require(bool condition, const Parts&... parts) {
 
 void LoraConfig::declare(config::Options& options) {
   options.option("rank", rank, config::range(0, 4096),
-                 "rank of the adapters beside the matrices of attention and MLP; 0: none");
+                 "LoRA rank, for all matrices of attention and MLP; 0: no adapters");
   options.option("alpha", alpha, config::above_to(0, 1e6),
-                 "adapters are multiplied by alpha / rank");
+                 "LoRA alpha: adapters are scaled by alpha / rank");
 }
 
 void RopeConfig::declare(config::Options& options) {
-  options.option("base", base, config::above_to(1, 1e12), "base of the rotary angles",
+  options.option("base", base, config::above_to(1, 1e12), "RoPE base (theta)",
                  {.alias = "rope-base"});
   options.option("fraction", fraction, config::above_to(0, 1),
-                 "part of a head's columns that rotates");
+                 "rotary share of a head's dimensions");
   options.option("scaling", scaling,
                  EnumChoices<RopeScaling>{{{"none", RopeScaling::kNone},
                                            {"linear", RopeScaling::kLinear},
                                            {"dynamic", RopeScaling::kDynamic},
                                            {"yarn", RopeScaling::kYarn},
                                            {"llama3", RopeScaling::kLlama3}}},
-                 "how the angles are stretched to a longer context");
-  options.option("factor", factor, config::above_to(0, 1e6), "of the stretching");
+                 "RoPE scaling for a longer context");
+  options.option("factor", factor, config::above_to(0, 1e6), "RoPE scaling factor");
   options.option("original-context", original_context, range(0, 1e9),
-                 "yarn, llama3: length before the stretching");
+                 "yarn, llama3: context length before the scaling");
   options.option("low-factor", low_factor, config::above_to(0, 1e6),
-                 "llama3: waves of original-context / this and longer are stretched");
+                 "llama3: wavelengths above original-context / this are scaled");
   options.option("high-factor", high_factor, config::above_to(0, 1e6),
-                 "llama3: waves of original-context / this and shorter are not");
+                 "llama3: wavelengths below original-context / this are not scaled");
   options.option("beta-fast", beta_fast, config::above_to(0, 1e6),
-                 "yarn: waves with more turns in original-context are not stretched");
+                 "yarn: dimensions with more rotations in original-context are not scaled");
   options.option("beta-slow", beta_slow, config::above_to(0, 1e6),
-                 "yarn: waves with fewer turns are stretched");
-  options.option("truncate", truncate, "yarn: whole columns as the ends of the ramp between both");
+                 "yarn: dimensions with fewer rotations are fully scaled");
+  options.option("truncate", truncate, "yarn: round the ends of the ramp to whole dimensions");
   options.option("attention-factor", attention_factor, range(0, 1e6),
-                 "yarn: of cosines and sines; 0: 0.1 ln(factor) + 1");
+                 "yarn: multiplies cosines and sines; 0: 0.1 ln(factor) + 1");
 }
 
 void TemperatureConfig::declare(config::Options& declared, Origin origin, const char* name) {
   TemperatureGroup group{*this, name};
+  declared.section(config::Section::kTemperature);
   declared.group(name, group);
   const bool same = method == kSameMethod;
   const auto chosen = same ? std::vector<std::string>{} : split_methods(method);

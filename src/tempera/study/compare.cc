@@ -223,18 +223,20 @@ CompareSettings::CompareSettings()
 }
 
 void CompareSettings::declare(config::Options& options) {
-  options.option(
-      "methods", methods,
-      "methods to compare, each NAME, A+B for a product, or NAME:OPTION=VALUE; the first is "
-      "what the others are tested against");
+  options.section(config::Section::kTemperature);
+  options.option("methods", methods,
+                 "methods to compare: NAME, A+B for a product, or NAME:OPTION=VALUE; the first is "
+                 "the baseline");
+  options.section(config::Section::kTraining);
   options.option("seeds", seeds, config::range(1, 10000),
-                 "models a method, with the same seeds for all");
+                 "models per method; all methods use the same seeds");
   options.option(
       "seconds", seconds, config::range(0, 1e9),
-      "on text: time for the whole comparison, to which model, steps and seeds are fitted "
+      "on text: time budget for the whole comparison, which sets model size, steps and seeds "
       "unless given; 0: 600");
   options.option("eval-tokens", eval_tokens, config::range(2, 1e15),
-                 "on text: held-out tokens to measure at each length");
+                 "on text: held-out tokens to measure per length",
+                 {.section = config::Section::kMeasuring});
   config::out_option(options, out);
   config::fresh_option(options, fresh);
   config::threads_option(options, threads);

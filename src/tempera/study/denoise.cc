@@ -30,16 +30,16 @@ struct DenoiseSettings : ToySettings {
 
   void declare(config::Options& options) {
     ToySettings::declare(options);
-    options.option("size", task.size, config::range(1, 256), "numbers of a token");
+    options.option("size", task.size, config::range(1, 256), "dimensions of a token");
     options.option("relevant", task.relevant, config::range(1, 1 << 12),
-                   "relevant tokens of a context");
+                   "relevant tokens per context");
     options.option("sigma", task.sigma, config::range(0, 100), "noise of the relevant tokens");
     options.option("mark-noise", task.mark_noise, config::range(0, 100),
                    "noise of the marks, which are 1 and -1");
     options.option("train-noise", train_noise, config::range(0, 1 << 14),
-                   "noise tokens of a context in training, at most");
+                   "training: most noise tokens per context");
     options.option("test-noise", test_noise, config::range(0, 1 << 14),
-                   "noise tokens of a context in the tests");
+                   "test: noise tokens per context");
   }
 
   void validate() const {

@@ -91,15 +91,16 @@ class DilutionStudy final : public Study {
   }
 
   void declare(config::Options& options) override {
-    options.positional("model", model_,
-                       "a model that reads text: a folder or a .gguf file; none: models of the "
-                       "phone book are trained");
+    options.positional(
+        "model", model_,
+        "a language model: a folder or a .gguf file; not given: phone-book models are "
+        "trained");
     if (model_) {
       text_.declare(options);
       return;
     }
     options.option("run", run_,
-                   "the folder of a finished `tempera compare`, read instead of training");
+                   "folder of a finished `tempera compare` to read in place of training");
     comparison_.declare(options);
   }
 

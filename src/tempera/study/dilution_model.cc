@@ -207,11 +207,12 @@ std::string name_of(const std::string& path, const std::string& other) {
 }  // namespace
 
 void ModelDilutionSettings::declare(config::Options& options) {
-  options.option("text", text, "text for the model to read: text and jsonl files, token shards");
-  options.option("against", against, "another model, such as the first after `calibrate`");
+  options.option("text", text, "text for the model to read: text or jsonl files, or token shards");
+  options.option("against", against,
+                 "a second model to compare with, such as the first after `calibrate`");
   options.option("window", window, config::range(0, 1 << 24),
-                 "tokens that the model sees at once; 0: its context");
-  options.option("windows", windows, config::range(1, 1 << 20), "windows of text, at most");
+                 "window length in tokens; 0: the model's context length");
+  options.option("windows", windows, config::range(1, 1 << 20), "most windows to read");
   config::dtype_option(options, dtype);
   config::device_option(options, device);
   config::out_option(options, out);

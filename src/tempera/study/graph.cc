@@ -50,10 +50,10 @@ struct GraphSettings : ToySettings {
 
   void declare(config::Options& options) {
     ToySettings::declare(options);
-    options.option("nodes", nodes, config::range(2, 256), "nodes of the graph");
+    options.option("nodes", nodes, config::range(2, 256), "nodes in the graph");
     options.option("neighbours", neighbours, config::range(1, 255), "most neighbours of a node");
     options.option("width", width, config::range(1, 4096),
-                   "numbers of a node's vector, which is drawn and stays");
+                   "dimensions of a node's fixed random vector");
     options.option("head-size", head_size, config::range(8, 256), "size of queries and keys");
   }
 

@@ -22,18 +22,20 @@ std::span<const StudyEntry> studies() {
 }
 
 void ToySettings::declare(config::Options& options) {
+  options.section(config::Section::kTemperature);
   options.option("methods", methods,
-                 "methods to compare, each NAME, A+B for a product, or NAME:OPTION=VALUE");
+                 "methods to compare: NAME, A+B for a product, or NAME:OPTION=VALUE");
+  options.section(config::Section::kTraining);
   options.option("seeds", seeds, config::range(1, 10000),
-                 "models a method, with the same seeds for all");
+                 "models per method; all methods use the same seeds");
   config::out_option(options, out);
   config::fresh_option(options, fresh);
   config::threads_option(options, threads);
   config::json_option(options, json);
   config::seed_option(options, seed);
-  options.option("steps", steps, config::range(1, 1e9), "steps of training");
-  options.option("batch", batch, config::range(1, 1 << 20), "contexts a step");
-  options.option("learning-rate", learning_rate, config::above(0), "largest learning rate");
+  options.option("steps", steps, config::range(1, 1e9), "training steps");
+  options.option("batch", batch, config::range(1, 1 << 20), "contexts per step");
+  options.option("learning-rate", learning_rate, config::above(0), "peak learning rate");
 }
 
 void write_study(const std::filesystem::path& folder, const nlohmann::ordered_json& document,

@@ -46,17 +46,18 @@ struct TaskGroup {
 }  // namespace
 
 void DataOptions::declare(config::Options& options) {
-  options.option("held-out", held_out, config::range(0, 0.9),
-                 "share of the text that is kept from training, for validation");
   declare_sources(options);
+  options.option("held-out", held_out, config::range(0, 0.9),
+                 "share of the text held out for validation");
 }
 
 void DataOptions::declare_sources(config::Options& options,
                                   const std::vector<std::string>& more_tasks) {
-  options.option("text", text, "text and jsonl files, token shards, or folders of shards");
+  options.section(config::Section::kData);
+  options.option("text", text, "text or jsonl files, token shards, or folders of shards");
   declare_examples(options);
   options.option("tokenizer", tokenizer,
-                 "a tokenizer's file or folder, for files that are no shards; none: bytes");
+                 "tokenizer file or folder for plain text; not given: bytes");
   TaskGroup group{*this, more_tasks};
   options.group("task", group);
   for (const auto& entry : data::generators())
@@ -67,11 +68,12 @@ void DataOptions::declare_sources(config::Options& options,
 }
 
 void DataOptions::declare_examples(config::Options& options) {
-  options.option("source", source, "encoder-decoder: files to translate from, a sentence a line");
-  options.option("target", target, "encoder-decoder: their translations, line by line");
-  options.option("labelled", labelled,
-                 "encoder: texts with classes, .tsv files with the columns text and label, or "
-                 "jsonl files with these keys");
+  options.option("source", source, "encoder-decoder: source files, one sentence per line");
+  options.option("target", target, "encoder-decoder: target files, line by line");
+  options.option(
+      "labelled", labelled,
+      "encoder: labelled texts, .tsv files with the columns text and label, or jsonl files "
+      "with these keys");
 }
 
 void DataOptions::validate() const {

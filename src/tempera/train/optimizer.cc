@@ -165,19 +165,20 @@ void OptimizerOptions::declare(config::Options& options) {
   static const config::EnumChoices<OptimizerKind> kNames{{{"adamw", OptimizerKind::kAdamW},
                                                           {"sgd", OptimizerKind::kSgd},
                                                           {"muon", OptimizerKind::kMuon}}};
+  options.section(config::Section::kTraining);
   options.option("optimizer", kind, kNames,
-                 "muon: orthogonal updates of hidden matrices, adamw for the rest");
-  options.option("learning-rate", learning_rate, config::above_to(0, 100), "full learning rate");
+                 "optimizer; muon: for the matrices inside the layers, with AdamW for the rest");
+  options.option("learning-rate", learning_rate, config::above_to(0, 100), "peak learning rate");
   options.option("temperature-rate", temperature_rate, config::range(0, 1e6),
-                 "multiplies the learning rate of temperature parameters");
-  options.option("beta1", beta1, config::range(0, 0.999999), "AdamW: decay of the mean");
-  options.option("beta2", beta2, config::range(0, 0.999999999), "AdamW: decay of the square");
-  options.option("epsilon", epsilon, config::above_to(0, 1), "AdamW: added to the root");
+                 "multiplies the learning rate of the temperature parameters");
+  const config::Attributes rare{.rare = true};
+  options.option("beta1", beta1, config::range(0, 0.999999), "AdamW: beta1", rare);
+  options.option("beta2", beta2, config::range(0, 0.999999999), "AdamW: beta2", rare);
+  options.option("epsilon", epsilon, config::above_to(0, 1), "AdamW: epsilon", rare);
   options.option("weight-decay", decay, config::range(0, 100),
-                 "decay of matrices and embeddings, times the learning rate");
-  options.option("momentum", momentum, config::range(0, 0.999999), "SGD: momentum");
-  options.option("clip", clip, config::range(0, 1e9),
-                 "largest norm of all gradients together; 0: no clipping");
+                 "decoupled weight decay of matrices and embeddings");
+  options.option("momentum", momentum, config::range(0, 0.999999), "SGD: momentum", rare);
+  options.option("clip", clip, config::range(0, 1e9), "gradient norm to clip at; 0: no clipping");
 }
 
 void Optimizer::load_state(const nn::StateMap& loaded) {

@@ -10,34 +10,35 @@ namespace {
 constexpr int64_t kDefaultSteps = 1000;
 
 void declare_budget(TrainOptions& o, config::Options& options, bool with_seconds) {
+  options.section(config::Section::kTraining);
   options.option("steps", o.steps, config::range(0, 1e12),
-                 "training steps; 0: 1000, unless tokens, seconds or stages say how long");
-  options.option("tokens", o.tokens, config::range(0, 1e15),
-                 "end the training after as many tokens; 0: no bound");
+                 "training steps; 0: 1000, unless tokens, seconds or stages set the budget");
+  options.option("tokens", o.tokens, config::range(0, 1e15), "token budget; 0: none");
   if (with_seconds)
-    options.option("seconds", o.seconds, config::range(0, 1e9),
-                   "end the training after as many seconds; 0: no bound");
+    options.option("seconds", o.seconds, config::range(0, 1e9), "time budget in seconds; 0: none");
   options.option("batch", o.batch, config::range(1, 1e6),
-                 "rows of a step; with stages, of the longest");
+                 "batch size: rows per step; with stages, rows of the longest");
   options.option("micro-batch", o.micro_batch, config::range(0, 1e6),
-                 "rows that go through the model at once, to save memory; 0: all of the step's");
+                 "rows per forward pass (gradient accumulation saves memory); 0: the whole batch");
   options.option("stages", o.stages,
-                 "stages of growing context, each LENGTH:TOKENS or LENGTH:TOKENS:ROPE_BASE; the "
-                 "tokens of a step stay the same");
+                 "stages of growing context length, each LENGTH:TOKENS or LENGTH:TOKENS:ROPE_BASE; "
+                 "every step has the same number of tokens",
+                 {.rare = true});
 }
 
 void declare_running(TrainOptions& o, config::Options& options) {
   const config::Attributes local{.local = true};
+  const config::Attributes rare{.local = true, .rare = true};
   options.option("eval-every", o.eval_every, config::range(0, 1e12),
                  "steps between validations; 0: only at the end", local);
   options.option("eval-rows", o.eval_rows, config::range(0, 1e9),
-                 "held-out rows of a validation, at most; 0: none", local);
+                 "held-out rows per validation, at most; 0: none", rare);
   options.option("save-every", o.save_every, config::range(0, 1e12),
                  "steps between checkpoints; 0: only at the end", local);
-  options.option("keep", o.keep, config::range(1, 1e6),
-                 "newest checkpoints that are kept, beside the best", local);
-  options.option("log-every", o.log_every, config::range(1, 1e12), "steps between log lines",
-                 local);
+  options.option("keep", o.keep, config::range(1, 1e6), "checkpoints to keep, besides the best",
+                 rare);
+  options.option("log-every", o.log_every, config::range(1, 1e12),
+                 "steps between lines of log.jsonl", rare);
   config::device_option(options, o.device);
 }
 
@@ -70,10 +71,9 @@ void TrainOptions::declare(config::Options& options, bool with_seconds) {
   declare_budget(*this, options, with_seconds);
   optimizer.declare(options);
   schedule.declare(options);
-  options.option("label-smoothing", label_smoothing, config::range(0, 0.999),
-                 "share of the target that is spread over all classes");
-  options.option("recompute", recompute,
-                 "keep less for the backward pass and compute it again: less memory, more time");
+  options.option("label-smoothing", label_smoothing, config::range(0, 0.999), "label smoothing",
+                 {.rare = true});
+  options.option("recompute", recompute, "activation checkpointing: less memory, more time");
   config::dtype_option(options, dtype);
   config::seed_option(options, seed);
   declare_running(*this, options);

@@ -11,11 +11,12 @@ void Schedule::declare(config::Options& options) {
                                                           {"wsd", ScheduleShape::kWsd},
                                                           {"constant", ScheduleShape::kConstant}}};
   options.option("schedule", shape, kNames,
-                 "learning rate after the warm-up; wsd: constant, then a linear fall");
-  options.option("warmup", warmup, config::range(0, 1e9), "steps over which the rate rises");
-  options.option("floor", floor, config::range(0, 1), "last learning rate, as a share of the full");
-  options.option("cooldown", cooldown, config::above_to(0, 1),
-                 "wsd: share of the run in which the rate falls");
+                 "learning-rate schedule after the warm-up; wsd: constant, then a linear decay");
+  options.option("warmup", warmup, config::range(0, 1e9), "warm-up steps");
+  options.option("floor", floor, config::range(0, 1), "final learning rate, as a share of the peak",
+                 {.rare = true});
+  options.option("cooldown", cooldown, config::above_to(0, 1), "wsd: share of the run that decays",
+                 {.rare = true});
 }
 
 double Schedule::factor(int64_t step, double progress) const {
