@@ -1,6 +1,7 @@
 # Small functions that give every target the same warnings, sanitizers, precompiled header and linker.
 
 include(CheckCXXCompilerFlag)
+include(CheckCXXSourceCompiles)
 include(CheckLinkerFlag)
 
 # The sloppiness is what ccache asks for before it keeps objects that used a precompiled header; the base folder lets
@@ -62,7 +63,22 @@ if(TEMPERA_FUZZ)
 endif()
 
 find_package(Threads REQUIRED)
+
+# A system's GoogleTest may need a newer standard library than an older compiler beside it has. Then its sources, which Debian
+# installs with it, are compiled.
 find_package(GTest REQUIRED)
+set(CMAKE_REQUIRED_LIBRARIES GTest::gtest GTest::gtest_main)
+check_cxx_source_compiles("#include <gtest/gtest.h>\nTEST(Links, WithThisCompiler) {}" TEMPERA_LINKS_GTEST)
+unset(CMAKE_REQUIRED_LIBRARIES)
+set(tempera_gtest GTest::gtest GTest::gtest_main)
+if(NOT TEMPERA_LINKS_GTEST)
+  set(tempera_gtest_sources /usr/src/googletest/googletest)
+  add_library(tempera_own_gtest STATIC EXCLUDE_FROM_ALL
+    ${tempera_gtest_sources}/src/gtest-all.cc ${tempera_gtest_sources}/src/gtest_main.cc)
+  target_include_directories(tempera_own_gtest SYSTEM PUBLIC ${tempera_gtest_sources}/include PRIVATE ${tempera_gtest_sources})
+  target_link_libraries(tempera_own_gtest PUBLIC Threads::Threads)
+  set(tempera_gtest tempera_own_gtest)
+endif()
 
 if(TEMPERA_WITH_TORCH)
   # By path and not through torch's CMake package: with a CUDA wheel that package demands a CUDA toolkit. Such a wheel's
@@ -90,7 +106,7 @@ endif()
 # The same for the tests without torch.
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/gtest_pch.cc CONTENT "")
 add_library(tempera_gtest_pch OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/gtest_pch.cc)
-target_link_libraries(tempera_gtest_pch PRIVATE GTest::gtest tempera_warnings)
+target_link_libraries(tempera_gtest_pch PRIVATE ${tempera_gtest} tempera_warnings)
 target_precompile_headers(tempera_gtest_pch PRIVATE <gtest/gtest.h>)
 
 function(tempera_common target)
@@ -136,7 +152,7 @@ function(tempera_test target)
   endif()
   add_dependencies(tests ${target})
   tempera_common(${target})
-  target_link_libraries(${target} PRIVATE ${arg_DEPS} GTest::gtest GTest::gtest_main)
+  target_link_libraries(${target} PRIVATE ${arg_DEPS} ${tempera_gtest})
   if(arg_TORCH)
     target_link_libraries(${target} PRIVATE tempera_libtorch)
     target_precompile_headers(${target} REUSE_FROM tempera_torch_pch)
