@@ -12,8 +12,6 @@
 namespace tempera::adapt {
 namespace {
 
-constexpr std::string_view kNorm = "norm";
-
 // A layer with all that a method may ask for.
 std::shared_ptr<Method> sample_of(const MethodText& text) {
   const LayerShape shape{.d_model = 8,
@@ -30,12 +28,12 @@ std::string learnable_names() {
   std::string names;
   for (const auto& entry : method_registry())
     if (sample_of({.methods = entry.name})->parameter_count() > 0) names += entry.name + ", ";
-  return names + std::string(kNorm);
+  return names + kNorm;
 }
 
 void check_known(std::string_view word) {
   const auto methods = word.substr(0, word.find(':'));
-  std::vector<std::string> known{std::string(kNorm)};
+  std::vector<std::string> known{kNorm};
   for (const auto& entry : method_registry()) known.push_back(entry.name);
   for (size_t begin = 0; begin <= methods.size();) {
     const size_t end = std::min(methods.find('+', begin), methods.size());
@@ -129,8 +127,7 @@ nn::TemperatureConfig suited_temperature(nn::TemperatureConfig temperature,
   return temperature;
 }
 
-void extend_context(nn::Model& model, int64_t context, double rope_base) {
-  const auto& config = model.config();
+double extended_rope_base(const nn::ModelConfig& config, int64_t context, double rope_base) {
   if (context < config.context)
     throw UsageError(concat("--context: ", context, " given, the model was trained at ",
                             config.context, "; to calibrate at a shorter length, give --length"));
@@ -141,7 +138,7 @@ void extend_context(nn::Model& model, int64_t context, double rope_base) {
         "--context: the model stretches its rotary positions already (rope scaling in its "
         "config); two ways at once are not defined");
   const double factor = static_cast<double>(context) / static_cast<double>(config.context);
-  model.set_context(context, rope_base > 0 ? rope_base : config.rope.base * factor * factor);
+  return rope_base > 0 ? rope_base : config.rope.base * factor * factor;
 }
 
 }  // namespace tempera::adapt

@@ -17,6 +17,8 @@ struct Learn {
   bool norm = false;  // the gains of the norms
 };
 
+inline constexpr const char* kNorm = "norm";  // the word for the norms' gains
+
 // A list of methods, as parse_method_text() takes them, and norm: "head,value,norm",
 // "ssa:k=true,norm". Throws UsageError for unknown and repeated names, and for a temperature that
 // has nothing to learn.
@@ -36,8 +38,8 @@ nn::TemperatureConfig suited_temperature(nn::TemperatureConfig temperature,
                                          const nn::ModelConfig& model,
                                          const std::function<void(const std::string&)>& say);
 
-// A longer context: the rotary base grows by (context / trained)^2, unless one is given. Throws
-// UsageError where the model's positions cannot be stretched so.
-void extend_context(nn::Model& model, int64_t context, double rope_base);
+// The rotary base for a longer context: it grows by (context / trained)^2, unless one is given.
+// Throws UsageError where the model's positions cannot be stretched so.
+double extended_rope_base(const nn::ModelConfig& config, int64_t context, double rope_base);
 
 }  // namespace tempera::adapt

@@ -18,30 +18,30 @@ eval::TextScores perplexity(nn::Model& model, const HeldOutText& text, int64_t l
   return eval::score_documents(model, text.documents, {length, length}, report);
 }
 
-Json heads(const torch::Tensor& scale) {
-  if (!scale.defined()) return nullptr;
+std::vector<double> heads(const torch::Tensor& scale) {
+  if (!scale.defined()) return {};
   const auto values = scale.to(torch::kCPU, torch::kFloat64).contiguous();
-  return std::vector<double>(values.data_ptr<double>(), values.data_ptr<double>() + values.numel());
+  return {values.data_ptr<double>(), values.data_ptr<double>() + values.numel()};
 }
 
 }  // namespace
 
-Json measure(nn::Model& model, const text::Tokenizer& tokenizer, const HeldOutText& text,
-             const MeasureOptions& options, const std::function<void(int64_t)>& report) {
+Measure measure(nn::Model& model, const text::Tokenizer& tokenizer, const HeldOutText& text,
+                const MeasureOptions& options, const std::function<void(int64_t)>& report) {
   int64_t done = 0;
-  Json result{{"perplexity", Json::object()}, {"passkey", nullptr}};
+  Measure result;
   for (const int64_t length : options.lengths) {
-    const auto scores = perplexity(model, text, length, options.tokens,
-                                   [&](int64_t tokens) { report(done + tokens); });
-    result["perplexity"][std::to_string(length)] = eval::to_json(scores);
+    auto scores = perplexity(model, text, length, options.tokens,
+                             [&](int64_t tokens) { report(done + tokens); });
     done += scores.tokens;
+    result.perplexity[length] = std::move(scores);
     report(done);
   }
   if (options.passkey.cases > 0) {
     // Those of a length come one after the other.
     const auto of_length =
         options.passkey.cases * static_cast<int64_t>(options.passkey.depths.size());
-    const auto grid = eval::score_passkey(model, tokenizer, options.passkey, [&](int64_t cases) {
+    result.passkey = eval::score_passkey(model, tokenizer, options.passkey, [&](int64_t cases) {
       int64_t tokens = 0;
       for (const int64_t length : options.passkey.lengths) {
         tokens += std::min(cases, of_length) * length;
@@ -49,21 +49,32 @@ Json measure(nn::Model& model, const text::Tokenizer& tokenizer, const HeldOutTe
       }
       report(done + tokens);
     });
-    result["passkey"] = eval::to_json(grid);
   }
   return result;
 }
 
-Json learned_temperatures(nn::Model& model, const nn::Batch& batch) {
+Json to_json(const Measure& measure) {
+  Json perplexity = Json::object();
+  for (const auto& [length, scores] : measure.perplexity)
+    perplexity[std::to_string(length)] = eval::to_json(scores);
+  return {{"perplexity", std::move(perplexity)},
+          {"passkey", measure.passkey ? eval::to_json(*measure.passkey) : Json()}};
+}
+
+Measure measure_of(const Json& json) {
+  Measure measure;
+  for (const auto& [length, scores] : json.at("perplexity").items())
+    measure.perplexity[std::stoll(length)] = eval::text_scores_of(scores);
+  if (json.at("passkey").is_object()) measure.passkey = eval::grid_of(json.at("passkey"));
+  return measure;
+}
+
+std::vector<LayerTemperatures> learned_temperatures(nn::Model& model, const nn::Batch& batch) {
   const auto place = torch::zeros({batch.tokens.size(0), 1}, batch.tokens.options());
-  const auto layers = model.inspect(batch, place, place);
-  Json list = Json::array();
-  for (size_t i = 0; i < layers.size(); ++i)
-    list.push_back({{"layer", i},
-                    {"q", heads(layers[i].a_q)},
-                    {"k", heads(layers[i].a_k)},
-                    {"v", heads(layers[i].a_v)}});
-  return list;
+  std::vector<LayerTemperatures> layers;
+  for (const auto& layer : model.inspect(batch, place, place))
+    layers.push_back({.q = heads(layer.a_q), .k = heads(layer.a_k), .v = heads(layer.a_v)});
+  return layers;
 }
 
 }  // namespace tempera::adapt

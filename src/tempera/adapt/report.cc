@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "tempera/base/error.h"
+#include "tempera/base/files.h"
 #include "tempera/base/progress.h"
 #include "tempera/eval/grid.h"
 
@@ -25,50 +26,37 @@ std::string fixed(double value, int decimals) {
   return text.str();
 }
 
-std::string seen_text(const Json& bucket) {
-  return concat(bucket.at("first").get<int64_t>(), "-", bucket.at("last").get<int64_t>());
+std::string seen_text(const eval::PositionBucket& bucket) {
+  return concat(bucket.first, "-", bucket.last);
 }
 
 // The bucket of another measurement with the same begin; null where it has none.
-const Json* bucket_like(const Json& scores, const Json& bucket) {
-  for (const auto& other : scores.at("by_position"))
-    if (other.at("first") == bucket.at("first")) return &other;
+const eval::PositionBucket* bucket_like(const eval::TextScores& scores, int64_t first) {
+  for (const auto& other : scores.by_position)
+    if (other.first == first) return &other;
   return nullptr;
 }
 
-std::string longest(const Json& measures) {
-  return std::prev(measures.begin().value().at("perplexity").end()).key();
-}
+const Measure& first_of(const Measures& measures) { return measures.front().second; }
 
-eval::Grid grid_of(const Json& passkey) {
-  eval::Grid grid{.task = "passkey", .lengths = {}, .depths = {}, .cells = {}};
-  for (const auto& row : passkey.at("lengths")) grid.lengths.push_back(row.at("length"));
-  for (const auto& cell : passkey.at("cells")) {
-    const double depth = cell.at("depth");
-    if (std::ranges::find(grid.depths, depth) == grid.depths.end()) grid.depths.push_back(depth);
-    grid.cells.push_back({cell.at("length"), depth, cell.at("hits"), cell.at("cases")});
-  }
-  return grid;
-}
+int64_t longest(const Measures& measures) { return first_of(measures).perplexity.rbegin()->first; }
 
-bool has_passkey(const Json& result) {
-  return result.at("measures").begin().value().at("passkey").is_object();
-}
+bool has_passkey(const Measures& measures) { return first_of(measures).passkey.has_value(); }
 
 // One row of numbers, a column for each model that was measured.
 class Columns {
  public:
-  Columns(const Json& measures, std::ostringstream& text) : measures_(measures), text_(text) {}
+  Columns(const Measures& measures, std::ostringstream& text) : measures_(measures), text_(text) {}
 
   void header(const std::string& what) {
     text_ << std::left << std::setw(24) << what << std::right;
-    for (const auto& [name, unused] : measures_.items()) text_ << std::setw(14) << name;
+    for (const auto& [name, unused] : measures_) text_ << std::setw(14) << name;
     text_ << "\n";
   }
   template <class Value>
   void row(const std::string& name, int decimals, const Value& value) {
     text_ << "  " << std::left << std::setw(22) << name << std::right;
-    for (const auto& [unused, measured] : measures_.items()) {
+    for (const auto& [unused, measured] : measures_) {
       const std::optional<double> number = value(measured);
       text_ << std::setw(14) << (number ? fixed(*number, decimals) : "");
     }
@@ -76,92 +64,97 @@ class Columns {
   }
 
  private:
-  const Json& measures_;
+  const Measures& measures_;
   std::ostringstream& text_;
 };
 
-void put_perplexity(const Json& measures, Columns& columns) {
+void put_perplexity(const Measures& measures, Columns& columns) {
   columns.header("perplexity at length");
-  for (const auto& [length, unused] : measures.begin().value().at("perplexity").items())
-    columns.row(length, 2, [&, key = length](const Json& measured) -> std::optional<double> {
-      return measured.at("perplexity").at(key).at("perplexity").get<double>();
-    });
-  const std::string most = longest(measures);
-  columns.header("by tokens seen, " + most);
-  for (const auto& bucket : measures.begin().value().at("perplexity").at(most).at("by_position"))
-    columns.row(seen_text(bucket), 2, [&](const Json& measured) -> std::optional<double> {
-      const Json* same = bucket_like(measured.at("perplexity").at(most), bucket);
-      return same ? std::optional(same->at("perplexity").get<double>()) : std::nullopt;
+  for (const auto& [length, unused] : first_of(measures).perplexity)
+    columns.row(std::to_string(length), 2,
+                [key = length](const Measure& measured) -> std::optional<double> {
+                  return measured.perplexity.at(key).perplexity;
+                });
+  const int64_t most = longest(measures);
+  columns.header(concat("by tokens seen, ", most));
+  for (const auto& bucket : first_of(measures).perplexity.at(most).by_position)
+    columns.row(seen_text(bucket), 2, [&](const Measure& measured) -> std::optional<double> {
+      const auto* same = bucket_like(measured.perplexity.at(most), bucket.first);
+      return same ? std::optional(std::exp(same->loss)) : std::nullopt;
     });
 }
 
-void put_passkey(const Json& measures, Columns& columns) {
+void put_passkey(const Measures& measures, Columns& columns) {
   columns.header("passkey, % right");
-  const Json& rows = measures.begin().value().at("passkey").at("lengths");
-  for (size_t i = 0; i < rows.size(); ++i)
-    columns.row(std::to_string(rows[i].at("length").get<int64_t>()), 0,
-                [i](const Json& measured) -> std::optional<double> {
-                  return 100 *
-                         measured.at("passkey").at("lengths").at(i).at("accuracy").get<double>();
+  const auto& lengths = first_of(measures).passkey->lengths;
+  for (size_t i = 0; i < lengths.size(); ++i)
+    columns.row(std::to_string(lengths[i]), 0,
+                [i](const Measure& measured) -> std::optional<double> {
+                  return 100 * measured.passkey->at_length(i).value;
                 });
 }
 
-std::vector<double> all_heads(const Json& layers, const char* side) {
+// A side of the temperatures: its name, and where it is.
+using Side = std::pair<const char*, std::vector<double> LayerTemperatures::*>;
+constexpr Side kQueries{"q", &LayerTemperatures::q}, kKeys{"k", &LayerTemperatures::k},
+    kValues{"v", &LayerTemperatures::v};
+
+std::vector<double> all_heads(const std::vector<LayerTemperatures>& layers, const Side& side) {
   std::vector<double> values;
-  for (const auto& layer : layers)
-    if (layer.at(side).is_array())
-      for (const auto& value : layer.at(side)) values.push_back(value);
+  for (const auto& layer : layers) {
+    const auto& heads = layer.*side.second;
+    values.insert(values.end(), heads.begin(), heads.end());
+  }
   return values;
 }
 
-void put_temperatures(const Json& layers, std::ostringstream& text) {
-  for (const char* side : {"q", "k", "v"}) {
+void put_temperatures(const std::vector<LayerTemperatures>& layers, std::ostringstream& text) {
+  for (const Side& side : {kQueries, kKeys, kValues}) {
     const auto values = all_heads(layers, side);
     if (values.empty()) continue;
     const auto [low, high] = std::ranges::minmax(values);
     double sum = 0;
     for (const double value : values) sum += value;
-    text << std::left << std::setw(24) << concat("temperature a_", side) << "mean "
+    text << std::left << std::setw(24) << concat("temperature a_", side.first) << "mean "
          << fixed(sum / static_cast<double>(values.size()), 3) << ", " << fixed(low, 3) << " to "
          << fixed(high, 3) << "\n";
   }
 }
 
-std::string summary(const Json& result) {
-  const double seconds = result.at("seconds"), tokens = result.at("tokens");
-  return concat(result.at("learned").get<std::string>(), ": ", result.at("numbers").get<int64_t>(),
-                " numbers learned of ", quantity_text(result.at("parameters").get<double>()),
-                ", on ", quantity_text(tokens), " tokens at length ",
-                result.at("length").get<int64_t>(), " in ", duration_text(seconds), ", ",
-                quantity_text(seconds > 0 ? tokens / seconds : 0), " tokens/s");
+std::string summary(const CalibrationResult& result) {
+  const auto tokens = static_cast<double>(result.tokens);
+  return concat(result.learned, ": ", result.numbers, " numbers learned of ",
+                quantity_text(static_cast<double>(result.parameters)), ", on ",
+                quantity_text(tokens), " tokens at length ", result.length, " in ",
+                duration_text(result.seconds), ", ",
+                quantity_text(result.seconds > 0 ? tokens / result.seconds : 0), " tokens/s");
 }
 
-plot::LineChart position_chart(const Json& measures) {
-  const std::string most = longest(measures);
-  plot::LineChart chart{.title = "Perplexity by tokens seen, windows of " + most,
+plot::LineChart position_chart(const Measures& measures) {
+  const int64_t most = longest(measures);
+  plot::LineChart chart{.title = concat("Perplexity by tokens seen, windows of ", most),
                         .x = {.label = "tokens seen", .log = true},
                         .y = {.label = "perplexity", .log = true}};
-  for (const auto& [name, measured] : measures.items()) {
+  for (const auto& [name, measured] : measures) {
     plot::Series series{.name = name, .markers = true};
-    for (const auto& bucket : measured.at("perplexity").at(most).at("by_position")) {
-      series.x.push_back(
-          std::sqrt(bucket.at("first").get<double>() * bucket.at("last").get<double>()));
-      series.y.push_back(bucket.at("perplexity"));
+    for (const auto& bucket : measured.perplexity.at(most).by_position) {
+      series.x.push_back(std::sqrt(static_cast<double>(bucket.first * bucket.last)));
+      series.y.push_back(std::exp(bucket.loss));
     }
     chart.series.push_back(std::move(series));
   }
   return chart;
 }
 
-plot::LineChart length_chart(const Json& measures) {
+plot::LineChart length_chart(const Measures& measures) {
   plot::LineChart chart{.title = "Perplexity by length of the window",
                         .x = {.label = "tokens of a window", .log = true},
                         .y = {.label = "perplexity", .log = true}};
-  for (const auto& [name, measured] : measures.items()) {
+  for (const auto& [name, measured] : measures) {
     plot::Series series{.name = name, .markers = true};
-    for (const auto& [length, scores] : measured.at("perplexity").items()) {
-      series.x.push_back(std::stod(length));
-      series.y.push_back(scores.at("perplexity"));
+    for (const auto& [length, scores] : measured.perplexity) {
+      series.x.push_back(static_cast<double>(length));
+      series.y.push_back(scores.perplexity);
     }
     chart.x.ticks = series.x;
     chart.series.push_back(std::move(series));
@@ -169,13 +162,13 @@ plot::LineChart length_chart(const Json& measures) {
   return chart;
 }
 
-void add_temperature_maps(const Json& layers, plot::Figure& figure) {
-  for (const char* side : {"q", "v"}) {
+void add_temperature_maps(const std::vector<LayerTemperatures>& layers, plot::Figure& figure) {
+  for (const Side& side : {kQueries, kValues}) {
     const auto values = all_heads(layers, side);
     if (values.empty()) continue;
     double far = 0;
     for (const double value : values) far = std::max(far, std::abs(value - 1));
-    plot::HeatMap map{.title = concat("Learned temperature a_", side),
+    plot::HeatMap map{.title = concat("Learned temperature a_", side.first),
                       .x_label = "head",
                       .y_label = "layer",
                       .rows = layers.size(),
@@ -189,77 +182,103 @@ void add_temperature_maps(const Json& layers, plot::Figure& figure) {
   }
 }
 
+std::string tables(const CalibrationResult& result) {
+  std::ostringstream text;
+  Columns columns(result.measures, text);
+  put_perplexity(result.measures, columns);
+  if (has_passkey(result.measures)) put_passkey(result.measures, columns);
+  put_temperatures(result.temperatures, text);
+  return text.str();
+}
+
+// A layer has none of a side, or as many as heads.
+Json numbers_of(const std::vector<double>& heads) { return heads.empty() ? Json() : Json(heads); }
+
 }  // namespace
 
-std::vector<std::string> worse_places(const Json& before, const Json& after) {
+std::vector<std::string> worse_places(const Measure& before, const Measure& after) {
   std::vector<std::string> lines;
-  for (const auto& [length, scores] : before.at("perplexity").items())
-    for (const auto& bucket : scores.at("by_position")) {
-      const Json* same = bucket_like(after.at("perplexity").at(length), bucket);
-      const double old_value = bucket.at("perplexity");
-      if (!same || bucket.at("tokens").get<int64_t>() < kFewTokens ||
-          same->at("perplexity").get<double>() <= old_value * kWorse)
+  for (const auto& [length, scores] : before.perplexity)
+    for (const auto& bucket : scores.by_position) {
+      const auto* same = bucket_like(after.perplexity.at(length), bucket.first);
+      if (!same || bucket.tokens < kFewTokens ||
+          std::exp(same->loss) <= std::exp(bucket.loss) * kWorse)
         continue;
-      lines.push_back(concat("windows of ", length, ", ", seen_text(bucket),
-                             " tokens seen: the perplexity grew from ", fixed(old_value, 2), " to ",
-                             fixed(same->at("perplexity"), 2)));
+      lines.push_back(concat(
+          "windows of ", length, ", ", seen_text(bucket), " tokens seen: the perplexity grew from ",
+          fixed(std::exp(bucket.loss), 2), " to ", fixed(std::exp(same->loss), 2)));
     }
   return lines;
 }
 
-namespace {
-
-std::string tables(const Json& result) {
-  std::ostringstream text;
-  Columns columns(result.at("measures"), text);
-  put_perplexity(result.at("measures"), columns);
-  if (has_passkey(result)) put_passkey(result.at("measures"), columns);
-  put_temperatures(result.at("temperatures"), text);
-  return text.str();
+Json to_json(const CalibrationResult& result) {
+  Json measures = Json::object(), temperatures = Json::array();
+  for (const auto& [name, measured] : result.measures) measures[name] = to_json(measured);
+  for (const auto& layer : result.temperatures)
+    temperatures.push_back({{"layer", temperatures.size()},
+                            {"q", numbers_of(layer.q)},
+                            {"k", numbers_of(layer.k)},
+                            {"v", numbers_of(layer.v)}});
+  return {{"model", result.model},
+          {"name", result.name},
+          {"out", result.out},
+          {"learned", result.learned},
+          {"numbers", result.numbers},
+          {"parameters", result.parameters},
+          {"context", result.context},
+          {"length", result.length},
+          {"rope_base", result.rope_base},
+          {"tokens", result.tokens},
+          {"seconds", result.seconds},
+          {"measures", std::move(measures)},
+          {"temperatures", std::move(temperatures)},
+          {"warnings", result.warnings}};
 }
 
-}  // namespace
-
-std::string to_text(const Json& result) {
+std::string to_text(const CalibrationResult& result) {
   std::string text = concat(summary(result), "\n", tables(result));
-  for (const auto& warning : result.at("warnings"))
-    text += concat("warning: ", warning.get<std::string>(), "\n");
+  for (const auto& warning : result.warnings) text += concat("warning: ", warning, "\n");
   return text;
 }
 
-plot::Figure to_figure(const Json& result) {
-  const Json& measures = result.at("measures");
-  plot::Figure figure{.title = concat("Calibration of ", result.at("name").get<std::string>()),
-                      .columns = 2};
-  figure.panels.emplace_back(position_chart(measures));
-  figure.panels.emplace_back(length_chart(measures));
-  if (has_passkey(result))
-    for (const char* name : {"before", "after"})
-      figure.panels.emplace_back(eval::to_chart(grid_of(measures.at(name).at("passkey")),
-                                                concat("Passkey found, ", name)));
-  add_temperature_maps(result.at("temperatures"), figure);
+plot::Figure to_figure(const CalibrationResult& result) {
+  plot::Figure figure{.title = "Calibration of " + result.name, .columns = 2};
+  figure.panels.emplace_back(position_chart(result.measures));
+  figure.panels.emplace_back(length_chart(result.measures));
+  if (has_passkey(result.measures))
+    for (size_t i = 0; i < 2; ++i) {  // before and after
+      const auto& [name, measured] = result.measures.at(i);
+      figure.panels.emplace_back(
+          eval::to_chart(*measured.passkey, concat("Passkey found, ", name)));
+    }
+  add_temperature_maps(result.temperatures, figure);
   return figure;
 }
 
-plot::HtmlReport to_html(const Json& result) {
-  plot::HtmlReport page(concat("Calibration of ", result.at("name").get<std::string>()));
+plot::HtmlReport to_html(const CalibrationResult& result) {
+  plot::HtmlReport page("Calibration of " + result.name);
   page.paragraph(concat(summary(result), ". All other weights stayed as they were."));
   page.code(tables(result));
   page.figure(to_figure(result),
               "The same held-out text and the same passkeys for every column of the table.");
-  if (!result.at("warnings").empty()) {
+  if (!result.warnings.empty()) {
     page.heading("Where it got worse, and what to mind");
-    std::vector<std::string> lines;
-    for (const auto& warning : result.at("warnings")) lines.push_back(warning);
-    page.list(lines);
+    page.list(result.warnings);
   }
   page.heading("What this shows");
   page.paragraph(
       "One text, one calibration. What norm gains alone reach (--controls), the temperature did "
-      "not "
-      "do. A gain on text like the calibration's says little about other text; measure there too "
-      "(tempera eval).");
+      "not do. A gain on text like the calibration's says little about other text; measure there "
+      "too (tempera eval).");
   return page;
+}
+
+void save(const CalibrationResult& result, const std::filesystem::path& folder) {
+  write_file(folder / "calibration.json", to_json(result).dump(2) + "\n");
+  const auto figure = to_figure(result);
+  plot::save(figure, folder / "calibration.svg");
+  plot::save(figure, folder / "calibration.png");
+  to_html(result).save(folder / "report.html");
 }
 
 }  // namespace tempera::adapt

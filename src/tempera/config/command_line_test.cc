@@ -42,8 +42,8 @@ std::string message_of(const Arguments& arguments) {
 
 TEST(CommandLine, SetsEveryKind) {
   const TestSettings settings =
-      load({"m", "--fast", "--causal=false", "--steps", "5", "--learning-rate=0.5", "--note",
-            "a b", "--colour", "green", "--betas", "0.1,0.2", "--stop", "a,b", "--window", "3",
+      load({"m", "--fast", "--causal=false", "--steps", "5", "--learning-rate=0.5", "--note", "a b",
+            "--colour", "green", "--betas", "0.1,0.2", "--stop", "a,b", "--window", "3",
             "--temperature.layers", "1,2"});
   EXPECT_EQ(settings.model, "m");
   EXPECT_TRUE(settings.fast);

@@ -127,6 +127,22 @@ Json to_json(const Grid& grid) {
   return document;
 }
 
+Grid grid_of(const Json& json) {
+  Grid grid{.task = json.at("task"), .lengths = {}, .depths = {}, .cells = {}};
+  for (const Json& row : json.at("lengths")) grid.lengths.push_back(row.at("length"));
+  for (const Json& cell : json.at("cells")) {
+    grid.cells.push_back({.length = cell.at("length"),
+                          .depth = cell.value("depth", 0.0),
+                          .hits = cell.at("hits"),
+                          .cases = cell.at("cases"),
+                          .texts = cell.at("texts")});
+    const double depth = grid.cells.back().depth;
+    if (cell.contains("depth") && std::ranges::find(grid.depths, depth) == grid.depths.end())
+      grid.depths.push_back(depth);
+  }
+  return grid;
+}
+
 std::string to_text(const Grid& grid) {
   std::ostringstream text;
   text << grid.task << ", % right\n" << std::right << std::setw(10) << "tokens";

@@ -46,6 +46,8 @@ struct Grid {
 };
 
 nlohmann::ordered_json to_json(const Grid& grid);
+// What to_json() wrote; the number of examples is not in it.
+Grid grid_of(const nlohmann::ordered_json& json);
 std::string to_text(const Grid& grid);
 // A heat map, length by depth; without depths a curve with its interval.
 plot::Chart to_chart(const Grid& grid, const std::string& title);

@@ -92,6 +92,23 @@ Json to_json(const TextScores& scores) {
           {"by_position", std::move(buckets)}};
 }
 
+TextScores text_scores_of(const Json& json) {
+  // A number that is not finite is null in JSON.
+  const auto number = [](const Json& value) {
+    return value.is_null() ? std::nan("") : value.get<double>();
+  };
+  TextScores scores{.loss = number(json.at("loss")),
+                    .perplexity = number(json.at("perplexity")),
+                    .tokens = json.at("tokens"),
+                    .by_position = {}};
+  for (const Json& bucket : json.at("by_position"))
+    scores.by_position.push_back({.first = bucket.at("first"),
+                                  .last = bucket.at("last"),
+                                  .tokens = bucket.at("tokens"),
+                                  .loss = number(bucket.at("loss"))});
+  return scores;
+}
+
 std::string to_text(const TextScores& scores) {
   std::ostringstream text;
   text << std::right << std::setw(16) << "tokens seen" << std::setw(12) << "predicted"

@@ -23,6 +23,8 @@ std::string to_text(const std::vector<SizeScores>& list);
 plot::Figure to_figure(const std::string& task, const std::vector<SizeScores>& list);
 
 nlohmann::ordered_json to_json(const TextScores& scores);
+// What to_json() wrote.
+TextScores text_scores_of(const nlohmann::ordered_json& json);
 std::string to_text(const TextScores& scores);
 plot::Figure to_figure(const std::string& name, const TextScores& scores);
 

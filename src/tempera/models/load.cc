@@ -49,6 +49,15 @@ LoadedModel load_gguf(const fs::path& path, const LoadOptions& options) {
   return loaded;
 }
 
+// Weights for a model that the options gave a temperature or adapters: those are its own.
+void complete_state(nn::StateMap& state, const nn::Model& model, const LoadOptions& options) {
+  if (options.temperature)
+    std::erase_if(state, [](const auto& item) { return nn::is_temperature(item.first); });
+  for (const auto& [name, tensor] : model.state())
+    if ((options.temperature && nn::is_temperature(name)) || (options.lora && nn::is_adapter(name)))
+      state[name] = tensor;
+}
+
 LoadedModel load_own(const fs::path& folder, const Json& json, const LoadOptions& options) {
   const std::string file = (folder / "config.json").string();
   const Json& own = json["tempera"];
@@ -63,14 +72,7 @@ LoadedModel load_own(const fs::path& folder, const Json& json, const LoadOptions
   const io::Safetensors weights(folder);
   nn::StateMap state;
   for (const io::TensorView& view : weights.tensors()) state[view.name] = tensor_of(view);
-  if (options.temperature) {
-    std::erase_if(state, [](const auto& item) { return nn::is_temperature(item.first); });
-    for (const auto& [name, tensor] : loaded.model->state())
-      if (nn::is_temperature(name)) state[name] = tensor;
-  }
-  if (options.lora)
-    for (const auto& [name, tensor] : loaded.model->state())
-      if (nn::is_adapter(name)) state[name] = tensor;
+  complete_state(state, *loaded.model, options);
   loaded.model->load_state(state);
   return loaded;
 }
@@ -114,6 +116,14 @@ LoadedModel load_model(const fs::path& path, const LoadOptions& options) {
   } catch (const UsageError& error) {
     throw Error(concat(found.string(), ": ", error.what()));
   }
+}
+
+std::shared_ptr<nn::Model> clone_model(const nn::Model& model, const LoadOptions& options) {
+  auto clone = empty_model(model.config(), options);
+  nn::StateMap state = model.state();
+  complete_state(state, *clone, options);
+  clone->load_state(state);
+  return clone;
 }
 
 nn::TemperatureConfig retrofitted(const nn::TemperatureConfig& temperature) {

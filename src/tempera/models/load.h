@@ -35,6 +35,9 @@ struct LoadedModel {
 // stands for its best checkpoint, else its last.
 LoadedModel load_model(const std::filesystem::path& path, const LoadOptions& options = {});
 
+// The same weights in another model, which may get what the options name.
+std::shared_ptr<nn::Model> clone_model(const nn::Model& model, const LoadOptions& options = {});
+
 // The folder that holds the weights of what a user names. Throws where there is none.
 std::filesystem::path find_model(const std::filesystem::path& path);
 
