@@ -13,7 +13,7 @@ import jinja2.sandbox  # noqa: E402
 from chat_templates import FAMILIES  # noqa: E402
 from program import DATA, tool  # noqa: E402
 
-TOOL = tool("text", "template_tool")
+TOOL = tool("text/jinja", "template_tool")
 NOW = datetime.datetime(2025, 3, 7, 9, 5, 3)
 
 pytestmark = pytest.mark.skipif(not TOOL.exists(), reason=f"{TOOL} is not built (cmake --build build/release --target tests)")

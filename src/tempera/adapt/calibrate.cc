@@ -10,7 +10,9 @@
 #include "tempera/base/files.h"
 #include "tempera/base/interrupt.h"
 #include "tempera/base/progress.h"
+#include "tempera/data/tensors.h"
 #include "tempera/eval/held_out.h"
+#include "tempera/models/device.h"
 #include "tempera/models/tokenizer.h"
 #include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
@@ -64,7 +66,7 @@ Calibrator::Calibrator(const CalibrateOptions& options, train::RunFolder& folder
       events_(std::move(events)),
       original_(models::load_model(options.model)),
       tokenizer_(models::tokenizer_of(original_)),
-      device_(train::resolve_device(options.device)) {
+      device_(models::resolve_device(options.device)) {
   nn::require_decoder(*original_.model, "calibrating");
   TEMPERA_CHECK(
       tokenizer_, original_.path.string(),
@@ -130,8 +132,7 @@ Calibrator::Prepared Calibrator::prepare(const Learn& learn, bool stretched) con
   prepared.learned = freeze_others(model, [&](const nn::NamedParameter& p) {
     return p.kind == nn::ParameterKind::kTemperature || (learn.norm && is_norm_gain(p));
   });
-  model.round_frozen(options_.dtype == config::Dtype::kBfloat16 ? torch::kBFloat16
-                                                                : torch::kFloat32);
+  model.round_frozen(models::scalar_type(options_.dtype));
   model.to(device_);
   return prepared;
 }
@@ -269,7 +270,7 @@ std::vector<LayerTemperatures> Calibrator::temperatures(nn::Model& model,
                                                         const train::DataSource& source) const {
   const int64_t length = std::min<int64_t>(length_, 1024);
   const auto batch =
-      eval::to_model_batch(source.dataset(length, 0)->train(data::whole_batch(0, 1)));
+      data::to_model_batch(source.dataset(length, 0)->train(data::whole_batch(0, 1)));
   model.to(torch::kCPU);
   model.eval();
   return learned_temperatures(model, batch);

@@ -15,6 +15,7 @@
 #include "tempera/bench/timing.h"
 #include "tempera/config/common.h"
 #include "tempera/kernels/cases.h"
+#include "tempera/models/device.h"
 #include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
 #include "tempera/train/trainer.h"
@@ -270,7 +271,7 @@ Report AttentionBenchmark::run() const {
   run_.apply();
   const auto all = shapes();
   for (const auto& method : methods_) method_specs(method, {}, Origin::kScratch);  // known names
-  if (train::resolve_device(device_).is_cuda()) {
+  if (models::resolve_device(device_).is_cuda()) {
     if (memory_) throw UsageError("--memory counts memory of the host; leave out --device cuda");
     return gpu_attention(all, methods_, run_.seconds);
   }

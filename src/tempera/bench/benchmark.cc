@@ -1,6 +1,7 @@
 #include "tempera/bench/benchmark.h"
 
 #include "tempera/config/common.h"
+#include "tempera/models/device.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::bench {
@@ -26,7 +27,7 @@ void RunSettings::declare(config::Options& options) {
 }
 
 void RunSettings::apply() const {
-  if (threads > 0) at::set_num_threads(static_cast<int>(threads));
+  models::use_threads(threads);
   torch::manual_seed(static_cast<uint64_t>(seed));
 }
 

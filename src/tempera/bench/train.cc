@@ -16,6 +16,7 @@
 #include "tempera/bench/table.h"
 #include "tempera/bench/timing.h"
 #include "tempera/config/common.h"
+#include "tempera/models/device.h"
 #include "tempera/models/tensor_file.h"
 #include "tempera/nn/model.h"
 #include "tempera/ops/torch.h"
@@ -131,7 +132,7 @@ class TrainBenchmark final : public Benchmark {
   nn::ModelConfig model_config() const;
   std::string description(int64_t parameters, const std::string& machine) const;
   Report report(const std::vector<Spread>& times, int64_t parameters) const;
-  Place place() const { return {train::resolve_device(device_), dtype_, !eager_}; }
+  Place place() const { return {models::resolve_device(device_), dtype_, !eager_}; }
   // Of the matrix products and attention in a step.
   double flops(int64_t parameters) const;
   double tokens() const { return static_cast<double>(batch_ * length_); }
@@ -359,7 +360,7 @@ Report TrainBenchmark::report(const std::vector<Spread>& times, int64_t paramete
 
 Report TrainBenchmark::run() const {
   const auto program = find_program();
-  if (threads_ > 0) at::set_num_threads(static_cast<int>(threads_));
+  models::use_threads(threads_);
   torch::manual_seed(static_cast<uint64_t>(seed_));
   Training training(model_config(), batch_, length_, seed_, place());
   if (profile_) {

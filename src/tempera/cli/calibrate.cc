@@ -6,6 +6,7 @@
 #include "tempera/base/interrupt.h"
 #include "tempera/cli/run.h"
 #include "tempera/cli/verb.h"
+#include "tempera/models/device.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::cli {
@@ -50,7 +51,7 @@ void print(const adapt::CalibrationResult& result, const fs::path& folder) {
 
 void run(const CalibrateSettings& settings) {
   settings.calibration.validate();
-  if (settings.place.threads > 0) at::set_num_threads(static_cast<int>(settings.place.threads));
+  models::use_threads(settings.place.threads);
   const InterruptGuard guard;
   train::RunFolder folder(settings.place.out, "calibrate", adapt::calibration_files());
   const bool anew = settings.fresh && folder.mark();

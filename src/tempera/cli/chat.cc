@@ -7,6 +7,7 @@
 #include "tempera/cli/verb.h"
 #include "tempera/config/common.h"
 #include "tempera/generate/text.h"
+#include "tempera/models/device.h"
 #include "tempera/models/tokenizer.h"
 #include "tempera/ops/torch.h"
 
@@ -74,7 +75,7 @@ class Chat {
 };
 
 void run(const ChatSettings& settings) {
-  if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
+  models::use_threads(settings.threads);
   Chat chat(settings, models::load_model(settings.model, load_options(settings.dtype)));
   const auto answer = [&](const std::string& question) {
     const auto given = chat.ask(question);

@@ -16,6 +16,7 @@
 #include "tempera/cli/model.h"
 #include "tempera/cli/verb.h"
 #include "tempera/data/text.h"
+#include "tempera/models/device.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::cli {
@@ -152,7 +153,7 @@ const char* pooling_name(const std::optional<nn::Pooling>& pooling) {
 
 void run(const EmbedSettings& settings) {
   if (settings.lines && settings.json) throw UsageError("give one of --lines and --json");
-  if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
+  models::use_threads(settings.threads);
   auto load = load_options(settings.temperature);
   load.dtype = load_options(settings.dtype).dtype;
   const auto loaded = models::load_model(settings.model, load);

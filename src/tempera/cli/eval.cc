@@ -20,6 +20,7 @@
 #include "tempera/eval/text_task.h"
 #include "tempera/generate/translate.h"
 #include "tempera/io/json.h"
+#include "tempera/models/device.h"
 #include "tempera/ops/torch.h"
 #include "tempera/train/data_source.h"
 #include "tempera/train/trainer.h"
@@ -274,7 +275,7 @@ Result evaluate(const OpenModel& opened, const EvalSettings& settings) {
 }
 
 void run(const EvalSettings& settings) {
-  if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
+  models::use_threads(settings.threads);
   std::optional<NewOutput> out;
   if (settings.out) out.emplace(*settings.out, NewOutput::Kind::kFolder);
   const OpenModel opened = open_model(settings.model, settings.dtype);
@@ -285,7 +286,7 @@ void run(const EvalSettings& settings) {
     throw UsageError("--sizes are those of a built-in task; for text, give --window or --lengths");
   // Built-in tasks of tokens are small, and so is what was held out: they stay where they are made.
   if (text_task || settings.data.has_files())
-    opened.model->to(train::resolve_device(settings.device));
+    opened.model->to(models::resolve_device(settings.device));
   Result result = evaluate(opened, settings);
   result.document["model"] = opened.path.string();
   if (out) save(result, *out);

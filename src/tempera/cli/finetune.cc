@@ -9,6 +9,7 @@
 #include "tempera/config/common.h"
 #include "tempera/data/chat_dataset.h"
 #include "tempera/models/classifier.h"
+#include "tempera/models/device.h"
 #include "tempera/models/tokenizer.h"
 #include "tempera/ops/torch.h"
 #include "tempera/plot/chart.h"
@@ -19,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using train::RunFolder;
 
-enum class Update { kAll, kTemperature, kLora };
+enum class Trained { kAll, kTemperature, kLora };
 
 constexpr int64_t kDefaultLength = 512;
 
@@ -27,7 +28,7 @@ struct FinetuneSettings {
   std::string model;
   std::vector<std::string> chat;
   train::DataOptions data;
-  Update update = Update::kAll;
+  Trained update = Trained::kAll;
   nn::TemperatureConfig temperature;
   nn::LoraConfig lora{.rank = 8, .alpha = 16};
   int64_t length = 0;
@@ -43,8 +44,8 @@ struct FinetuneSettings {
   }
 
   void declare(config::Options& options) {
-    static const config::EnumChoices<Update> kUpdates{
-        {{"all", Update::kAll}, {"temperature", Update::kTemperature}, {"lora", Update::kLora}}};
+    static const config::EnumChoices<Trained> kTrained{
+        {{"all", Trained::kAll}, {"temperature", Trained::kTemperature}, {"lora", Trained::kLora}}};
     options.positional("model", model, "a folder or a .gguf file; it is never written to");
     options.section(config::Section::kData);
     options.option("text", data.text, "text to train on: text or jsonl files, or token shards");
@@ -56,7 +57,7 @@ struct FinetuneSettings {
                    "share of the data held out for validation");
     temperature.declare(options, Origin::kLoaded);
     options.section(config::Section::kTraining);
-    options.option("update", update, kUpdates,
+    options.option("update", update, kTrained,
                    "what to train: all weights, the temperature alone, or LoRA adapters (and the "
                    "temperature)");
     options.group("lora", lora);
@@ -74,10 +75,10 @@ void check(const FinetuneSettings& settings) {
                             " --chat FILE.jsonl"));
   if (settings.data.has_files() && !settings.chat.empty())
     throw UsageError("both --text and --chat given; give one of them");
-  if (settings.update == Update::kTemperature && settings.temperature.method == "softmax")
+  if (settings.update == Trained::kTemperature && settings.temperature.method == "softmax")
     throw UsageError(
         "--update temperature given, and no temperature; give one, such as --temperature ssa");
-  if (settings.update == Update::kLora && settings.lora.rank == 0)
+  if (settings.update == Trained::kLora && settings.lora.rank == 0)
     throw UsageError("--lora.rank: 0 given with --update lora; 1 or more expected");
   train::check_stages(settings.training, settings.data);
   settings.training.validate();
@@ -85,7 +86,7 @@ void check(const FinetuneSettings& settings) {
 
 models::LoadedModel load(const FinetuneSettings& settings) {
   models::LoadOptions options = load_options(settings.temperature);
-  if (settings.update == Update::kLora) options.lora = settings.lora;
+  if (settings.update == Trained::kLora) options.lora = settings.lora;
   auto loaded = models::load_model(settings.model, options);
   if (options.lora)
     nn::initialize_adapters(*loaded.model, static_cast<uint64_t>(settings.training.seed));
@@ -97,14 +98,13 @@ std::vector<nn::NamedParameter> what_changes(nn::Model& model, const FinetuneSet
     const bool temperature = parameter.kind == nn::ParameterKind::kTemperature;
     // A new head knows nothing yet.
     if (!settings.data.labelled.empty() && parameter.name.starts_with("classifier.")) return true;
-    if (settings.update == Update::kTemperature) return temperature;
-    if (settings.update == Update::kLora)
+    if (settings.update == Trained::kTemperature) return temperature;
+    if (settings.update == Trained::kLora)
       return temperature || parameter.kind == nn::ParameterKind::kAdapter;
     return true;
   });
-  if (settings.update != Update::kAll)
-    model.round_frozen(settings.training.dtype == config::Dtype::kBfloat16 ? torch::kBFloat16
-                                                                           : torch::kFloat32);
+  if (settings.update != Trained::kAll)
+    model.round_frozen(models::scalar_type(settings.training.dtype));
   return learned;
 }
 
@@ -171,7 +171,7 @@ void save_picture(const fs::path& folder, const fs::path& log) {
 
 void run(const FinetuneSettings& settings) {
   check(settings);
-  if (settings.place.threads > 0) at::set_num_threads(static_cast<int>(settings.place.threads));
+  models::use_threads(settings.place.threads);
   const InterruptGuard guard;
   RunFolder folder(settings.place.out, "finetune");
   open_run(folder, settings, settings.place.resume);

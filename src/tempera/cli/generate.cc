@@ -12,6 +12,7 @@
 #include "tempera/data/text.h"
 #include "tempera/generate/text.h"
 #include "tempera/generate/translate.h"
+#include "tempera/models/device.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::cli {
@@ -142,7 +143,7 @@ void translate(const GenerateSettings& settings, const OpenModel& opened) {
 
 void run(const GenerateSettings& settings) {
   check(settings);
-  if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
+  models::use_threads(settings.threads);
   const OpenModel opened = open_model(settings.model, settings.dtype, settings.device);
   if (opened.model->config().kind == nn::ModelKind::kEncoderDecoder)
     return translate(settings, opened);

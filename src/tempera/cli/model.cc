@@ -1,13 +1,14 @@
 #include "tempera/cli/model.h"
 
 #include "tempera/base/error.h"
+#include "tempera/models/device.h"
 #include "tempera/models/tokenizer.h"
 #include "tempera/train/trainer.h"
 
 namespace tempera::cli {
 
 models::LoadOptions load_options(config::Dtype dtype) {
-  return {.dtype = dtype == config::Dtype::kBfloat16 ? torch::kBFloat16 : torch::kFloat32};
+  return {.dtype = models::scalar_type(dtype)};
 }
 
 models::LoadOptions load_options(const nn::TemperatureConfig& temperature) {
@@ -21,7 +22,7 @@ OpenModel open_model(const std::string& path, config::Dtype dtype, config::Devic
 }
 
 OpenModel open_model(const models::LoadedModel& loaded, config::Device device) {
-  loaded.model->to(train::resolve_device(device));
+  loaded.model->to(models::resolve_device(device));
   return {loaded.model, models::tokenizer_of(loaded), models::end_tokens_of(loaded), loaded.path};
 }
 

@@ -15,6 +15,7 @@
 #include "tempera/cli/run.h"
 #include "tempera/cli/verb.h"
 #include "tempera/config/common.h"
+#include "tempera/models/device.h"
 #include "tempera/ops/torch.h"
 #include "tempera/train/data_source.h"
 #include "tempera/train/trainer.h"
@@ -108,7 +109,7 @@ void check_memory(const nn::ModelConfig& model) {
 
 void run(const TrainSettings& settings) {
   check(settings);
-  if (settings.place.threads > 0) at::set_num_threads(static_cast<int>(settings.place.threads));
+  models::use_threads(settings.place.threads);
   const InterruptGuard guard;
   RunFolder folder(settings.place.out, "train");
   open_run(folder, settings, settings.place.resume);

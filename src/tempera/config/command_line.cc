@@ -146,7 +146,7 @@ Sources sources_of(Scan scan) {
 }
 
 // Declares until the names no longer change; then every argument can be read.
-Options settle(std::span<const std::string> arguments, const Pass& declare) {
+Options settle(std::span<const std::string> arguments, const Declare& declare) {
   constexpr int kMaxPasses = 8;
   Options options = declare(Sources{});
   for (int pass = 0; pass < kMaxPasses; ++pass) {
@@ -161,7 +161,7 @@ Options settle(std::span<const std::string> arguments, const Pass& declare) {
 
 }  // namespace
 
-CommandLine parse_command_line(std::span<const std::string> arguments, const Pass& declare) {
+CommandLine parse_command_line(std::span<const std::string> arguments, const Declare& declare) {
   using Action = CommandLine::Action;
   if (const Scan first(arguments, Options{}, /*strict=*/false); first.help || first.help_all) {
     const Action action = first.help_all ? Action::kHelpAll : Action::kHelp;

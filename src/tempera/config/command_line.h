@@ -12,7 +12,7 @@
 namespace tempera::config {
 
 // Declares a verb's options over fresh settings.
-using Pass = std::function<Options(const Sources&)>;
+using Declare = std::function<Options(const Sources&)>;
 
 // What a command line asks for.
 struct CommandLine {
@@ -28,7 +28,7 @@ struct CommandLine {
 // was given before it; of other repeated flags the last wins. A flag replaces what the file of
 // --config says, a list too. Throws UsageError. Declaring is repeated until no new options appear
 // (a method brings its own).
-CommandLine parse_command_line(std::span<const std::string> arguments, const Pass& declare);
+CommandLine parse_command_line(std::span<const std::string> arguments, const Declare& declare);
 
 // A command and what it does.
 struct Example {

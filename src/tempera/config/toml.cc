@@ -50,7 +50,7 @@ class Guard {
   }
 
   // What is wrong; empty if nothing is.
-  std::string problem() {
+  std::string fault() {
     while (at_ < text_.size()) {
       const char c = text_[at_];
       if (c == '"' || c == '\'') {
@@ -205,8 +205,8 @@ void dump_group(const std::string& group, const Options& options, std::string& t
 }  // namespace
 
 void Sources::add_toml(std::string_view text, std::string_view origin) {
-  if (const std::string problem = Guard(text).problem(); !problem.empty())
-    throw UsageError(concat(origin, ", ", problem));
+  if (const std::string fault = Guard(text).fault(); !fault.empty())
+    throw UsageError(concat(origin, ", ", fault));
   Layer layer;
   Flattener(origin, layer).table(parse(text, origin), "");
   add(std::move(layer));

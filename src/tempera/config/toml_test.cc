@@ -10,7 +10,7 @@ namespace {
 
 TestSettings read(std::string_view text) { return from_toml<TestSettings>(text, "run.toml"); }
 
-std::string problem_with(const std::string& text) {
+std::string complaint_with(const std::string& text) {
   try {
     read("model = 'm'\n" + text);
   } catch (const UsageError& error) {
@@ -108,28 +108,28 @@ TEST(Toml, GroupsOfGroups) {
 }
 
 TEST(Toml, MessagesNameKeyAndFile) {
-  EXPECT_EQ(problem_with("stpes = 5"), "unknown key stpes in run.toml; did you mean 'steps'?");
-  EXPECT_EQ(problem_with("steps = 'a'"),
+  EXPECT_EQ(complaint_with("stpes = 5"), "unknown key stpes in run.toml; did you mean 'steps'?");
+  EXPECT_EQ(complaint_with("steps = 'a'"),
             "key steps in run.toml: \"a\" given, an integer, 1 to 1000000000, expected");
-  EXPECT_EQ(problem_with("steps = 0"),
+  EXPECT_EQ(complaint_with("steps = 0"),
             "key steps in run.toml: 0 given, an integer, 1 to 1000000000, expected");
-  EXPECT_EQ(problem_with("steps = 1.0"),
+  EXPECT_EQ(complaint_with("steps = 1.0"),
             "key steps in run.toml: 1.0 given, an integer, 1 to 1000000000, expected");
-  EXPECT_EQ(problem_with("betas = [0.5, 'a']"),
+  EXPECT_EQ(complaint_with("betas = [0.5, 'a']"),
             "key betas in run.toml: [0.5, \"a\"] given, a list of numbers, 0 to 1, expected");
-  EXPECT_EQ(problem_with("[temperature]\nlayer = [1]"),
+  EXPECT_EQ(complaint_with("[temperature]\nlayer = [1]"),
             "unknown key temperature.layer in run.toml; did you mean 'temperature.layers'?");
-  EXPECT_EQ(problem_with("[temperature]\ng = 'linear'"),
+  EXPECT_EQ(complaint_with("[temperature]\ng = 'linear'"),
             "unknown key temperature.g in run.toml: it exists with --temperature ssa");
-  EXPECT_NE(problem_with("steps = 1\nsteps = 2").find("run.toml, line 3"), std::string::npos)
-      << problem_with("steps = 1\nsteps = 2");
+  EXPECT_NE(complaint_with("steps = 1\nsteps = 2").find("run.toml, line 3"), std::string::npos)
+      << complaint_with("steps = 1\nsteps = 2");
 }
 
 TEST(Toml, EmptyTables) {
-  EXPECT_EQ(problem_with("[temperature]"), "no error");
-  EXPECT_EQ(problem_with("[tempratures]"),
+  EXPECT_EQ(complaint_with("[temperature]"), "no error");
+  EXPECT_EQ(complaint_with("[tempratures]"),
             "unknown key tempratures in run.toml; did you mean 'temperature'?");
-  EXPECT_NE(problem_with("[steps]"), "no error");
+  EXPECT_NE(complaint_with("[steps]"), "no error");
 }
 
 TEST(Toml, RefusesWrongValues) {
@@ -139,7 +139,7 @@ TEST(Toml, RefusesWrongValues) {
         "note = 2020-01-01", "note = 10:00:00", "stop = [[]]", "stop = [{}]", "[[stop]]\na = 1",
         "note = \"a\\u0000b\"", "stop = [\"\\u0000\"]", "colour = 'blue'",
         "\"temperature.t\" = 1\n[temperature]\nmethod = 'focal'\nt = 2"})
-    EXPECT_NE(problem_with(text), "no error") << text;
+    EXPECT_NE(complaint_with(text), "no error") << text;
 }
 
 // Whatever the bytes, only tempera::Error leaves; the process neither crashes nor hangs.

@@ -31,4 +31,22 @@ TensorBatch to_tensors(Batch batch) {
           .answer_positions = take(std::move(batch.answer_positions), {rows, batch.questions})};
 }
 
+nn::Batch to_model_batch(const data::TensorBatch& rows, torch::Device device) {
+  const auto moved = [&](const torch::Tensor& tensor) {
+    return tensor.defined() ? tensor.to(device) : tensor;
+  };
+  nn::Batch batch;
+  batch.tokens = moved(rows.tokens);
+  batch.targets = moved(rows.targets);
+  batch.documents = moved(rows.document_lengths);
+  batch.key_end = moved(rows.lengths);
+  batch.source = moved(rows.source);
+  batch.source_end = moved(rows.source_lengths);
+  return batch;
+}
+
+nn::Batch to_model_batch(Batch batch, torch::Device device) {
+  return to_model_batch(to_tensors(std::move(batch)), device);
+}
+
 }  // namespace tempera::data

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "tempera/data/dataset.h"
+#include "tempera/nn/model.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::data {
@@ -20,5 +21,9 @@ struct TensorBatch {
 
 // Takes the batch's memory over; nothing is copied.
 TensorBatch to_tensors(Batch batch);
+
+// What of a batch the model reads.
+nn::Batch to_model_batch(const TensorBatch& rows, torch::Device device = torch::kCPU);
+nn::Batch to_model_batch(Batch batch, torch::Device device = torch::kCPU);
 
 }  // namespace tempera::data

@@ -36,7 +36,7 @@ std::string capitalized(std::string text) {
 }
 
 // The choices continue one context, behind a blank.
-ChoiceExample choose(const Fields& fields, const std::string& context,
+ChoiceExample choose(const JsonLine& fields, const std::string& context,
                      const std::vector<std::string>& choices, size_t gold) {
   if (choices.empty()) fields.fail("no choices given");
   ChoiceExample example{.contexts = std::vector<std::string>(choices.size(), context),
@@ -52,7 +52,7 @@ ChoiceExample choose(const Fields& fields, const std::string& context,
 }
 
 // The choices are in the contexts, and what is scored is the same behind all: partial scoring.
-ChoiceExample complete(const Fields& fields, const std::vector<std::string>& contexts,
+ChoiceExample complete(const JsonLine& fields, const std::vector<std::string>& contexts,
                        const std::string& continuation, size_t gold) {
   if (contexts.empty()) fields.fail("no choices given");
   ChoiceExample example{
@@ -64,23 +64,23 @@ ChoiceExample complete(const Fields& fields, const std::vector<std::string>& con
   return example;
 }
 
-size_t gold_of(const Fields& fields, const std::vector<std::string>& choices) {
+size_t gold_of(const JsonLine& fields, const std::vector<std::string>& choices) {
   return fields.index("gold", choices.size());
 }
 
-ChoiceExample read_ready(const Fields& fields) {
+ChoiceExample read_ready(const JsonLine& fields) {
   const auto choices = fields.texts("choices");
   return choose(fields, fields.text("query"), choices, gold_of(fields, choices));
 }
 
-ChoiceExample read_ready_answer(const Fields& fields) {
+ChoiceExample read_ready_answer(const JsonLine& fields) {
   const auto choices = fields.texts("choices");
   std::string query = fields.text("query");
   query.erase(query.find_last_not_of('\n') + 1);
   return choose(fields, query + "\nAnswer:", choices, gold_of(fields, choices));
 }
 
-ChoiceExample read_ready_boolq(const Fields& fields) {
+ChoiceExample read_ready_boolq(const JsonLine& fields) {
   constexpr std::string_view kPassage = "Passage: ";
   const auto choices = fields.texts("choices");
   std::string query = fields.text("query");
@@ -88,13 +88,13 @@ ChoiceExample read_ready_boolq(const Fields& fields) {
   return choose(fields, query + "\nAnswer:", choices, gold_of(fields, choices));
 }
 
-ChoiceExample read_ready_contexts(const Fields& fields) {
+ChoiceExample read_ready_contexts(const JsonLine& fields) {
   const auto contexts = fields.texts("context_options");
   return complete(fields, contexts, fields.text("continuation"), gold_of(fields, contexts));
 }
 
 // The place of the answer's letter among the labels.
-size_t labelled(const Fields& fields, const std::vector<std::string>& labels) {
+size_t labelled(const JsonLine& fields, const std::vector<std::string>& labels) {
   const std::string key = stripped(fields.text("answerKey"));
   const auto found = std::ranges::find(labels, key);
   if (found == labels.end())
@@ -102,7 +102,7 @@ size_t labelled(const Fields& fields, const std::vector<std::string>& labels) {
   return static_cast<size_t>(found - labels.begin());
 }
 
-ChoiceExample read_labelled(const Fields& fields, const std::string& context) {
+ChoiceExample read_labelled(const JsonLine& fields, const std::string& context) {
   const auto choices = fields.texts("choices.text");
   const auto labels = fields.texts("choices.label");
   if (choices.size() != labels.size())
@@ -110,20 +110,20 @@ ChoiceExample read_labelled(const Fields& fields, const std::string& context) {
   return choose(fields, context, choices, labelled(fields, labels));
 }
 
-ChoiceExample read_arc(const Fields& fields) {
+ChoiceExample read_arc(const JsonLine& fields) {
   return read_labelled(fields, "Question: " + fields.text("question") + "\nAnswer:");
 }
 
-ChoiceExample read_openbookqa(const Fields& fields) {
+ChoiceExample read_openbookqa(const JsonLine& fields) {
   return read_labelled(fields, fields.text("question_stem"));
 }
 
-ChoiceExample read_piqa(const Fields& fields) {
+ChoiceExample read_piqa(const JsonLine& fields) {
   return choose(fields, "Question: " + fields.text("goal") + "\nAnswer:",
                 {fields.text("sol1"), fields.text("sol2")}, fields.index("label", 2));
 }
 
-ChoiceExample read_hellaswag(const Fields& fields) {
+ChoiceExample read_hellaswag(const JsonLine& fields) {
   std::vector<std::string> endings;
   for (auto& ending : fields.texts("endings")) endings.push_back(clean_hellaswag(ending));
   return choose(fields,
@@ -132,7 +132,7 @@ ChoiceExample read_hellaswag(const Fields& fields) {
                 endings, fields.index("label", endings.size()));
 }
 
-ChoiceExample read_winogrande(const Fields& fields) {
+ChoiceExample read_winogrande(const JsonLine& fields) {
   const std::string& sentence = fields.text("sentence");
   const size_t gap = sentence.find('_');
   if (gap == std::string::npos) fields.fail("\"sentence\" has no gap '_'");
@@ -143,17 +143,17 @@ ChoiceExample read_winogrande(const Fields& fields) {
                   stripped(sentence.substr(gap + 1)), static_cast<size_t>(answer - 1));
 }
 
-ChoiceExample ask_boolq(const Fields& fields, const char* gold) {
+ChoiceExample ask_boolq(const JsonLine& fields, const char* gold) {
   return choose(fields,
                 fields.text("passage") + "\nQuestion: " + fields.text("question") + "?\nAnswer:",
                 {"no", "yes"}, fields.index(gold, 2));
 }
 
-ChoiceExample read_boolq(const Fields& fields) { return ask_boolq(fields, "label"); }
-ChoiceExample read_boolq_answer(const Fields& fields) { return ask_boolq(fields, "answer"); }
+ChoiceExample read_boolq(const JsonLine& fields) { return ask_boolq(fields, "label"); }
+ChoiceExample read_boolq_answer(const JsonLine& fields) { return ask_boolq(fields, "answer"); }
 
 // Each choice has a blank of its own beside the one in front of every choice: lm-eval's text.
-ChoiceExample read_copa(const Fields& fields) {
+ChoiceExample read_copa(const JsonLine& fields) {
   std::string premise = stripped(fields.text("premise"));
   if (!premise.empty()) premise.pop_back();  // the full stop
   const auto& kind = fields.text("question");
@@ -170,7 +170,7 @@ ChoiceExample read_copa(const Fields& fields) {
                 fields.index("label", 2));
 }
 
-ChoiceExample read_lambada(const Fields& fields) {
+ChoiceExample read_lambada(const JsonLine& fields) {
   const auto& text = fields.text("text");
   const size_t blank = text.rfind(' ');
   if (blank == std::string::npos || blank + 1 == text.size())
@@ -226,7 +226,7 @@ std::vector<ChoiceTask> make_choice_tasks() {
   };
 }
 
-const ChoiceForm& form_of(const ChoiceTask& task, const Fields& fields) {
+const ChoiceForm& form_of(const ChoiceTask& task, const JsonLine& fields) {
   std::string known, missing;
   for (const auto& form : task.forms) {
     std::string list, lacks;
@@ -271,7 +271,7 @@ const ChoiceTask* find_choice_task(std::string_view name) {
 std::vector<ChoiceExample> read_examples(const ChoiceTask& task, const std::filesystem::path& file,
                                          int64_t limit) {
   std::vector<ChoiceExample> examples;
-  for_each_line(file, limit, [&](const Fields& fields) {
+  for_each_line(file, limit, [&](const JsonLine& fields) {
     examples.push_back(form_of(task, fields).read(fields));
   });
   return examples;

@@ -23,7 +23,7 @@ struct ChoiceExample {
 // One way in which files write a task's examples.
 struct ChoiceForm {
   std::vector<std::string> fields;  // which it has to have
-  ChoiceExample (*read)(const Fields& fields);
+  ChoiceExample (*read)(const JsonLine& fields);
 };
 
 struct ChoiceTask {

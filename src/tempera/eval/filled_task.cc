@@ -106,7 +106,7 @@ std::string hex_word(data::RandomStream& random) {
   return word;
 }
 
-const Fields& example_of(const LongSource& source, const LongPlace& place) {
+const JsonLine& example_of(const LongSource& source, const LongPlace& place) {
   return source.examples[place.index % source.examples.size()];
 }
 
@@ -119,14 +119,14 @@ std::vector<size_t> others(data::RandomStream& random, size_t count, size_t with
   return order;
 }
 
-std::vector<std::string> answers_of(const Fields& fields) {
+std::vector<std::string> answers_of(const JsonLine& fields) {
   std::vector<std::string> answers;
   for (const auto& answer : fields.texts("answers")) answers.push_back(" " + answer);
   if (answers.empty()) fields.fail("\"answers\" is empty");
   return answers;
 }
 
-size_t gold_passage(const Fields& fields) {
+size_t gold_passage(const JsonLine& fields) {
   const size_t count = fields.texts("passages").size();
   if (count == 0) fields.fail("\"passages\" is empty");
   return fields.has("gold") ? fields.index("gold", count) : 0;
@@ -136,7 +136,7 @@ size_t gold_passage(const Fields& fields) {
 // an answer.
 std::vector<std::string> distractors_of(const LongSource& source, LongPlace& place) {
   const size_t own = place.index % source.examples.size();
-  const Fields& example = source.examples[own];
+  const JsonLine& example = source.examples[own];
   const size_t gold = gold_passage(example);
   const auto answers =
       example.has("answers") ? example.texts("answers") : std::vector<std::string>();
@@ -183,7 +183,7 @@ LongCase make_key_value(const LongSource& source, LongPlace place) {
 
 LongCase make_classify(const LongSource& source, LongPlace place) {
   const size_t own = place.index % source.examples.size();
-  const auto shot = [](const Fields& fields) {
+  const auto shot = [](const JsonLine& fields) {
     return "\nText: " + fields.text("text") + "\nLabel:";
   };
   std::vector<std::string> labels;
@@ -194,7 +194,7 @@ LongCase make_classify(const LongSource& source, LongPlace place) {
   std::vector<std::string> shots;
   for (const size_t i : others(place.random, source.examples.size(), own))
     shots.push_back(shot(source.examples[i]) + " " + source.examples[i].text("label"));
-  const Fields& example = source.examples[own];
+  const JsonLine& example = source.examples[own];
   const auto gold = std::ranges::find(labels, " " + example.text("label")) - labels.begin();
   const FilledText text{.preamble = "Every text has a label.",
                         .next = one_by_one(std::move(shots)),
@@ -207,7 +207,7 @@ LongCase make_classify(const LongSource& source, LongPlace place) {
 }
 
 LongCase make_rerank(const LongSource& source, LongPlace place) {
-  const Fields& example = example_of(source, place);
+  const JsonLine& example = example_of(source, place);
   const FilledText text{.preamble = "Passages, each with a number.",
                         .target = example.texts("passages")[gold_passage(example)],
                         .next = one_by_one(distractors_of(source, place)),
@@ -226,7 +226,7 @@ LongCase make_rerank(const LongSource& source, LongPlace place) {
 }
 
 LongCase make_qa(const LongSource& source, LongPlace place) {
-  const Fields& example = example_of(source, place);
+  const JsonLine& example = example_of(source, place);
   const FilledText text{.preamble = "Passages, one of which answers the question below.",
                         .target = example.texts("passages")[gold_passage(example)],
                         .next = one_by_one(distractors_of(source, place)),
@@ -238,7 +238,7 @@ LongCase make_qa(const LongSource& source, LongPlace place) {
 
 LongCase make_document_qa(const LongSource& source, LongPlace place) {
   const auto& tokenizer = source.tokenizer;
-  const Fields& example = example_of(source, place);
+  const JsonLine& example = example_of(source, place);
   const auto answers = answers_of(example);
   const std::string question = "\nQuestion: " + example.text("question") + "\nAnswer:";
   Ids body = encode_begin(tokenizer, "Read the document and answer the question behind it.\n");

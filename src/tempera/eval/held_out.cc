@@ -74,25 +74,7 @@ void set_answer(const Sums& sums, Scores& scores) {
   }
 }
 
-nn::Batch model_batch(const data::TensorBatch& rows, torch::Device device) {
-  const auto moved = [&](const torch::Tensor& tensor) {
-    return tensor.defined() ? tensor.to(device) : tensor;
-  };
-  nn::Batch batch;
-  batch.tokens = moved(rows.tokens);
-  batch.targets = moved(rows.targets);
-  batch.documents = moved(rows.document_lengths);
-  batch.key_end = moved(rows.lengths);
-  batch.source = moved(rows.source);
-  batch.source_end = moved(rows.source_lengths);
-  return batch;
-}
-
 }  // namespace
-
-nn::Batch to_model_batch(data::Batch batch, torch::Device device) {
-  return model_batch(data::to_tensors(std::move(batch)), device);
-}
 
 Scores score_held_out(nn::Model& model, const data::Dataset& dataset, size_t set, int64_t rows) {
   const auto& held_out = dataset.held_out_sets().at(set);
@@ -109,7 +91,7 @@ Scores score_rows(nn::Model& model, int64_t rows, int64_t length, const RowSourc
   Sums sums;
   for (int64_t first = 0; first < rows; first += step) {
     const auto tensors = data::to_tensors(source(first, std::min(step, rows - first)));
-    const nn::Batch batch = model_batch(tensors, device);
+    const nn::Batch batch = data::to_model_batch(tensors, device);
     add_predictions(model, batch, sums);
     if (tensors.question_positions.defined()) add_inspection(model, batch, tensors, sums);
   }

@@ -34,7 +34,4 @@ Scores score_held_out(nn::Model& model, const data::Dataset& dataset, size_t set
 using RowSource = std::function<data::Batch(int64_t first, int64_t rows)>;
 Scores score_rows(nn::Model& model, int64_t rows, int64_t length, const RowSource& source);
 
-// A dataset's rows as the model reads them.
-nn::Batch to_model_batch(data::Batch batch, torch::Device device = torch::kCPU);
-
 }  // namespace tempera::eval

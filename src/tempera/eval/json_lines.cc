@@ -13,13 +13,13 @@ constexpr uint64_t kLargestFile = uint64_t{4} << 30;
 
 }  // namespace
 
-Fields::Fields(nlohmann::json object, std::string where)
+JsonLine::JsonLine(nlohmann::json object, std::string where)
     : object_(std::move(object)), where_(std::move(where)) {
   if (!object_.is_object())
     fail("a JSON ", object_.type_name(), "; expected an object on each line");
 }
 
-const nlohmann::json* Fields::find(std::string_view name) const {
+const nlohmann::json* JsonLine::find(std::string_view name) const {
   const nlohmann::json* at = &object_;
   for (;;) {
     const size_t dot = name.find('.');
@@ -32,23 +32,23 @@ const nlohmann::json* Fields::find(std::string_view name) const {
   }
 }
 
-const nlohmann::json& Fields::get(std::string_view name) const {
+const nlohmann::json& JsonLine::get(std::string_view name) const {
   const auto* found = find(name);
   if (!found) fail("no \"", name, "\"; its fields are: ", names());
   return *found;
 }
 
-void Fields::fail_type(std::string_view name, const char* wanted) const {
+void JsonLine::fail_type(std::string_view name, const char* wanted) const {
   fail("\"", name, "\" is a JSON ", get(name).type_name(), ", not ", wanted);
 }
 
-const std::string& Fields::text(std::string_view name) const {
+const std::string& JsonLine::text(std::string_view name) const {
   const auto& value = get(name);
   if (!value.is_string()) fail_type(name, "a string");
   return value.get_ref<const std::string&>();
 }
 
-std::vector<std::string> Fields::texts(std::string_view name) const {
+std::vector<std::string> JsonLine::texts(std::string_view name) const {
   const auto& list = get(name);
   if (!list.is_array()) fail_type(name, "a list of strings");
   std::vector<std::string> texts;
@@ -59,9 +59,9 @@ std::vector<std::string> Fields::texts(std::string_view name) const {
   return texts;
 }
 
-bool Fields::is_number(std::string_view name) const { return get(name).is_number_integer(); }
+bool JsonLine::is_number(std::string_view name) const { return get(name).is_number_integer(); }
 
-int64_t Fields::number(std::string_view name) const {
+int64_t JsonLine::number(std::string_view name) const {
   const auto& value = get(name);
   if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
   if (value.is_number_integer()) return value.get<int64_t>();
@@ -74,21 +74,21 @@ int64_t Fields::number(std::string_view name) const {
   return number;
 }
 
-size_t Fields::index(std::string_view name, size_t count) const {
+size_t JsonLine::index(std::string_view name, size_t count) const {
   const int64_t value = number(name);
   if (value < 0 || static_cast<uint64_t>(value) >= count)
     fail("\"", name, "\" is ", value, ", and there are ", count, " choices, counted from 0");
   return static_cast<size_t>(value);
 }
 
-std::string Fields::names() const {
+std::string JsonLine::names() const {
   std::string names;
   for (const auto& [name, value] : object_.items()) names += (names.empty() ? "" : ", ") + name;
   return names.empty() ? "none" : names;
 }
 
 void for_each_line(const std::filesystem::path& file, int64_t limit,
-                   const std::function<void(const Fields&)>& take) {
+                   const std::function<void(const JsonLine&)>& take) {
   data::check_readable_file(file);
   const std::string bytes = read_file(file, kLargestFile);
   std::string_view left = bytes;
@@ -100,7 +100,7 @@ void for_each_line(const std::filesystem::path& file, int64_t limit,
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const auto where = concat("'", file.string(), "' line ", number);
-    take(Fields(io::parse_json(line, where), where));
+    take(JsonLine(io::parse_json(line, where), where));
     ++taken;
   }
   TEMPERA_CHECK(taken > 0, "'", file.string(), "' has no example in it");

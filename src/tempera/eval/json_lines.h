@@ -14,9 +14,9 @@ namespace tempera::eval {
 
 // The object of one line of a jsonl file. Every complaint names the file and the line. A dot leads
 // into an object: "choices.text".
-class Fields {
+class JsonLine {
  public:
-  Fields(nlohmann::json object, std::string where);
+  JsonLine(nlohmann::json object, std::string where);
 
   bool has(std::string_view name) const { return find(name) != nullptr; }
   bool is_number(std::string_view name) const;
@@ -45,6 +45,6 @@ class Fields {
 // Calls take(fields) for each line that is not blank, the first `limit` of them (0: all). Throws
 // for a file without any.
 void for_each_line(const std::filesystem::path& file, int64_t limit,
-                   const std::function<void(const Fields&)>& take);
+                   const std::function<void(const JsonLine&)>& take);
 
 }  // namespace tempera::eval

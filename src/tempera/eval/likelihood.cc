@@ -94,11 +94,11 @@ struct Suffix {
   int64_t length() const { return input->length() - from; }
 };
 
-// Calls pass(items) with runs of items, sorted from long to short, that are filled up to the
+// Calls score(items) with runs of items, sorted from long to short, that are filled up to the
 // longest of them: as many as keep (extra + longest) * items within the bound, at least one.
-template <class Item, class Length, class Pass>
+template <class Item, class Length, class Score>
 void in_batches(std::span<const Item> items, int64_t extra, int64_t bound, Length length,
-                Pass pass) {
+                Score score) {
   while (!items.empty()) {
     const int64_t longest = length(items.front());
     size_t count = 1;
@@ -108,7 +108,7 @@ void in_batches(std::span<const Item> items, int64_t extra, int64_t bound, Lengt
       const bool enough = static_cast<int64_t>(count) * longest >= kEnoughRows;
       if (rows > bound || (enough && much_shorter)) break;
     }
-    pass(items.first(count));
+    score(items.first(count));
     items = items.subspan(count);
   }
 }

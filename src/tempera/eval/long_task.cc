@@ -115,7 +115,7 @@ LongSource open_source(const LongTask& task, const LongTaskOptions& options,
   LongSource source{.tokenizer = tokenizer, .options = options};
   if (task.source == LongTask::Source::kHay) source.hay.emplace(options.hay, tokenizer);
   if (task.source == LongTask::Source::kFile)
-    for_each_line(options.file, 0, [&](const Fields& line) { source.examples.push_back(line); });
+    for_each_line(options.file, 0, [&](const JsonLine& line) { source.examples.push_back(line); });
   return source;
 }
 

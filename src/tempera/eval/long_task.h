@@ -42,8 +42,8 @@ struct LongCase {
 struct LongSource {
   const text::Tokenizer& tokenizer;
   const LongTaskOptions& options;
-  std::optional<Haystack> hay = {};   // of the tasks that hide something in text
-  std::vector<Fields> examples = {};  // of the tasks with a file
+  std::optional<Haystack> hay = {};     // of the tasks that hide something in text
+  std::vector<JsonLine> examples = {};  // of the tasks with a file
 };
 
 struct LongPlace {

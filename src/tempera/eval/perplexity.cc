@@ -8,6 +8,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/data/corpus.h"
+#include "tempera/data/tensors.h"
 #include "tempera/data/text.h"
 #include "tempera/eval/held_out.h"
 #include "tempera/ops/torch.h"
@@ -231,7 +232,7 @@ TextScores score_held_out_text(nn::Model& model, const data::Dataset& dataset, i
   LossByPosition sums;
   for (int64_t first = 0; first < all; first += step) {
     const nn::Batch batch =
-        to_model_batch(dataset.held_out(0, first, std::min(step, all - first)), device);
+        data::to_model_batch(dataset.held_out(0, first, std::min(step, all - first)), device);
     sums.add(model.token_losses(batch), batch);
   }
   return sums.scores();

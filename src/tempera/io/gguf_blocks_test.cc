@@ -174,23 +174,23 @@ TEST(GgufQuantizeTest, Q8_0KeepsTheNearestMultiple) {
 }
 
 TEST(GgufQuantizeTest, RefusesWhatTheTypeCannotHold) {
-  const auto problem = [](GgmlType type, float value) {
+  const auto complaint = [](GgmlType type, float value) {
     const std::vector<float> values(32, value);
     std::vector<std::byte> out(ggml_bytes(type, std::vector<int64_t>{32}, "t"));
     return message_of([&] { quantize(type, values, out); });
   };
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(problem(GgmlType::kF16, 65519.99F), "");
-  EXPECT_EQ(problem(GgmlType::kF16, -kInfinity), "");
-  EXPECT_EQ(problem(GgmlType::kF16, -65520.0F),
+  EXPECT_EQ(complaint(GgmlType::kF16, 65519.99F), "");
+  EXPECT_EQ(complaint(GgmlType::kF16, -kInfinity), "");
+  EXPECT_EQ(complaint(GgmlType::kF16, -65520.0F),
             "the value -65520 cannot be stored as F16: 65504 is the largest number; choose another "
             "type");
-  EXPECT_EQ(problem(GgmlType::kQ8_0, 65504.0F * 127), "");
-  EXPECT_NE(problem(GgmlType::kQ8_0, 65520.0F * 127).find("scale would be infinite"),
+  EXPECT_EQ(complaint(GgmlType::kQ8_0, 65504.0F * 127), "");
+  EXPECT_NE(complaint(GgmlType::kQ8_0, 65520.0F * 127).find("scale would be infinite"),
             std::string::npos);
-  EXPECT_NE(problem(GgmlType::kQ8_0, kInfinity).find("the value inf"), std::string::npos);
-  EXPECT_NE(problem(GgmlType::kQ8_0, std::nanf("")).find("not finite"), std::string::npos);
-  EXPECT_EQ(problem(GgmlType::kQ4_0, 1),
+  EXPECT_NE(complaint(GgmlType::kQ8_0, kInfinity).find("the value inf"), std::string::npos);
+  EXPECT_NE(complaint(GgmlType::kQ8_0, std::nanf("")).find("not finite"), std::string::npos);
+  EXPECT_EQ(complaint(GgmlType::kQ4_0, 1),
             "the type Q4_0 cannot be written; F32, F16, BF16 or Q8_0 expected");
   std::vector<std::byte> out(34);
   EXPECT_EQ(message_of([&] { quantize(GgmlType::kQ8_0, std::vector<float>(33), out); }),

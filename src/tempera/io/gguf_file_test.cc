@@ -36,7 +36,7 @@ class SplitGgufTest : public testing::Test {
   fs::path second() const { return path("m-00002-of-00002.gguf"); }
 
   // What is wrong with a model whose parts are good but for this.
-  std::string problem(Part one, Part two) {
+  std::string complaint(Part one, Part two) {
     save(first(), one);
     save(second(), two);
     return message_of([&] { const Gguf file(first()); });
@@ -46,7 +46,7 @@ class SplitGgufTest : public testing::Test {
 };
 
 TEST_F(SplitGgufTest, PartsAreOneModel) {
-  ASSERT_EQ(problem({.number = 0, .tensor = "b"}, {.number = 1, .tensor = "a"}), "");
+  ASSERT_EQ(complaint({.number = 0, .tensor = "b"}, {.number = 1, .tensor = "a"}), "");
   const Gguf file(first());
   ASSERT_EQ(file.tensors().size(), 2U);
   EXPECT_EQ(file.tensors()[0].name, "a");
@@ -58,22 +58,22 @@ TEST_F(SplitGgufTest, PartsAreOneModel) {
 
 TEST_F(SplitGgufTest, PartsThatDoNotFitAreRefused) {
   const Part a{.number = 0, .tensor = "a"}, b{.number = 1, .tensor = "b"};
-  EXPECT_EQ(problem(a, b), "");
+  EXPECT_EQ(complaint(a, b), "");
   EXPECT_TRUE(
-      says(problem(a, {.number = 1, .tensor = "a"}), "two parts have a tensor named \"a\""));
-  EXPECT_TRUE(says(problem(a, {.number = 0, .tensor = "b"}), "split.no is 0"));
-  EXPECT_TRUE(says(problem(a, {.number = 1, .count = 3, .tensor = "b"}), "split.count is 3"));
+      says(complaint(a, {.number = 1, .tensor = "a"}), "two parts have a tensor named \"a\""));
+  EXPECT_TRUE(says(complaint(a, {.number = 0, .tensor = "b"}), "split.no is 0"));
+  EXPECT_TRUE(says(complaint(a, {.number = 1, .count = 3, .tensor = "b"}), "split.count is 3"));
   EXPECT_TRUE(
-      says(problem({.number = 0, .tensor = "a", .tensors = 3}, b), "2 tensors; 3 expected"));
-  EXPECT_TRUE(says(problem({.number = 2, .tensor = "a"}, b), "split.no is 2, of 2 parts"));
+      says(complaint({.number = 0, .tensor = "a", .tensors = 3}, b), "2 tensors; 3 expected"));
+  EXPECT_TRUE(says(complaint({.number = 2, .tensor = "a"}, b), "split.no is 2, of 2 parts"));
   EXPECT_TRUE(
-      says(problem({.number = 1, .tensor = "a"}, b), "a name that ends in -00002-of-00002"));
+      says(complaint({.number = 1, .tensor = "a"}, b), "a name that ends in -00002-of-00002"));
   EXPECT_TRUE(
-      says(problem({.number = 0, .count = 3, .tensor = "a"}, b), "ends in -00001-of-00003"));
+      says(complaint({.number = 0, .count = 3, .tensor = "a"}, b), "ends in -00001-of-00003"));
 }
 
 TEST_F(SplitGgufTest, TheFirstPartIsAskedForAndMissingOnesAreNamed) {
-  ASSERT_EQ(problem({.number = 0, .tensor = "a"}, {.number = 1, .tensor = "b"}), "");
+  ASSERT_EQ(complaint({.number = 0, .tensor = "a"}, {.number = 1, .tensor = "b"}), "");
   const auto message = [](const fs::path& path) {
     return message_of([&] { const Gguf file(path); });
   };

@@ -12,7 +12,7 @@ namespace tempera::io {
 namespace {
 
 template <class T>
-std::string problem(const GgufMetadata& metadata, std::string_view key) {
+std::string complaint(const GgufMetadata& metadata, std::string_view key) {
   try {
     metadata.get<T>(key);
   } catch (const Error& error) {
@@ -85,26 +85,26 @@ TEST(GgufMetadataTest, NamesKeyTypeAndExpectation) {
   metadata.add("big", std::numeric_limits<uint64_t>::max());
   metadata.add("bigs", GgufArray(std::vector<uint64_t>{1, uint64_t{1} << 63}));
   metadata.add("flag", true);
-  EXPECT_EQ(problem<std::string>(metadata, "llama.block_count"),
+  EXPECT_EQ(complaint<std::string>(metadata, "llama.block_count"),
             "f.gguf: the metadata key \"llama.block_count\" has the type uint32; text expected");
-  EXPECT_EQ(problem<double>(metadata, "llama.block_count"),
+  EXPECT_EQ(complaint<double>(metadata, "llama.block_count"),
             "f.gguf: the metadata key \"llama.block_count\" has the type uint32; float expected");
-  EXPECT_EQ(problem<std::vector<double>>(metadata, "tokens"),
+  EXPECT_EQ(complaint<std::vector<double>>(metadata, "tokens"),
             "f.gguf: the metadata key \"tokens\" has the type array of 2 text; an array of float "
             "expected");
-  EXPECT_EQ(problem<int64_t>(metadata, "big"),
+  EXPECT_EQ(complaint<int64_t>(metadata, "big"),
             "f.gguf: the metadata key \"big\" has the type uint64; integer of at most 63 bits "
             "expected");
   for (const char* key : {"bigs", "tokens", "scores", "flag", "llama.block_count"})
-    EXPECT_NE(problem<std::vector<int64_t>>(metadata, key), "") << key;
+    EXPECT_NE(complaint<std::vector<int64_t>>(metadata, key), "") << key;
   for (const char* key : {"flag", "scores", "general.name"})
-    EXPECT_NE(problem<int64_t>(metadata, key), "") << key;
+    EXPECT_NE(complaint<int64_t>(metadata, key), "") << key;
   for (const char* key : {"tokens", "general.name", "llama.block_count"})
-    EXPECT_NE(problem<bool>(metadata, key), "") << key;
-  EXPECT_NE(problem<std::vector<std::string>>(metadata, "scores"), "");
-  EXPECT_NE(problem<std::vector<bool>>(metadata, "flag"), "");
-  EXPECT_NE(problem<std::string>(metadata, "tokens"), "");
-  EXPECT_EQ(problem<int64_t>(metadata, "llama.block_cuont"),
+    EXPECT_NE(complaint<bool>(metadata, key), "") << key;
+  EXPECT_NE(complaint<std::vector<std::string>>(metadata, "scores"), "");
+  EXPECT_NE(complaint<std::vector<bool>>(metadata, "flag"), "");
+  EXPECT_NE(complaint<std::string>(metadata, "tokens"), "");
+  EXPECT_EQ(complaint<int64_t>(metadata, "llama.block_cuont"),
             "f.gguf: no metadata key \"llama.block_cuont\"; did you mean 'llama.block_count'?");
 }
 

@@ -16,7 +16,7 @@ constexpr uint32_t kArray = 9, kString = 8, kUint32 = 4;
 constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
 
 // The message about a file, empty when it is accepted.
-std::string gguf_problem(const std::string& file) {
+std::string gguf_complaint(const std::string& file) {
   try {
     parse_gguf(bytes_of(file), "f.gguf");
   } catch (const Error& error) {
@@ -25,14 +25,15 @@ std::string gguf_problem(const std::string& file) {
   return "";
 }
 
-std::string gguf_problem(const HandMadeGguf& file) { return gguf_problem(file.bytes()); }
+std::string gguf_complaint(const HandMadeGguf& file) { return gguf_complaint(file.bytes()); }
 
-std::string problem_of_keys(const std::string& keys, uint64_t count = 1) {
-  return gguf_problem(HandMadeGguf{.key_count = count, .keys = keys});
+std::string complaint_of_keys(const std::string& keys, uint64_t count = 1) {
+  return gguf_complaint(HandMadeGguf{.key_count = count, .keys = keys});
 }
 
-std::string problem_of_tensors(const std::string& tensors, uint64_t data, uint64_t count = 1) {
-  return gguf_problem(HandMadeGguf{.tensor_count = count, .tensors = tensors, .data_bytes = data});
+std::string complaint_of_tensors(const std::string& tensors, uint64_t data, uint64_t count = 1) {
+  return gguf_complaint(
+      HandMadeGguf{.tensor_count = count, .tensors = tensors, .data_bytes = data});
 }
 
 testing::AssertionResult gguf_says(const std::string& message, std::string_view part) {
@@ -75,59 +76,61 @@ TEST(GgufTest, ReadsTensors) {
 }
 
 TEST(GgufTest, ReadsFilesWithoutTensorsAndWithoutPadding) {
-  EXPECT_EQ(gguf_problem(HandMadeGguf{}), "");
-  EXPECT_EQ(problem_of_keys(entry("k", kUint32, number<uint32_t>(1))), "");
-  EXPECT_EQ(problem_of_tensors(tensor_entry("a", {3}, 0, 0), 12), "");
-  EXPECT_EQ(problem_of_tensors(tensor_entry("scalar", {}, 0, 0), 4), "");
+  EXPECT_EQ(gguf_complaint(HandMadeGguf{}), "");
+  EXPECT_EQ(complaint_of_keys(entry("k", kUint32, number<uint32_t>(1))), "");
+  EXPECT_EQ(complaint_of_tensors(tensor_entry("a", {3}, 0, 0), 12), "");
+  EXPECT_EQ(complaint_of_tensors(tensor_entry("scalar", {}, 0, 0), 4), "");
 }
 
 TEST(GgufTest, RefusesOtherFiles) {
-  EXPECT_TRUE(gguf_says(gguf_problem(std::string()), "0 bytes; a GGUF file has at least 24"));
-  EXPECT_TRUE(gguf_says(gguf_problem(std::string(23, 'x')), "23 bytes"));
-  EXPECT_TRUE(gguf_says(gguf_problem(std::string(24, 'x')), "does not begin with \"GGUF\""));
+  EXPECT_TRUE(gguf_says(gguf_complaint(std::string()), "0 bytes; a GGUF file has at least 24"));
+  EXPECT_TRUE(gguf_says(gguf_complaint(std::string(23, 'x')), "23 bytes"));
+  EXPECT_TRUE(gguf_says(gguf_complaint(std::string(24, 'x')), "does not begin with \"GGUF\""));
   EXPECT_TRUE(
-      gguf_says(gguf_problem(HandMadeGguf{.version = 1}), "GGUF version 1; 2 or 3 expected"));
+      gguf_says(gguf_complaint(HandMadeGguf{.version = 1}), "GGUF version 1; 2 or 3 expected"));
   EXPECT_TRUE(
-      gguf_says(gguf_problem(HandMadeGguf{.version = 0}), "GGUF version 0; 2 or 3 expected"));
+      gguf_says(gguf_complaint(HandMadeGguf{.version = 0}), "GGUF version 0; 2 or 3 expected"));
   EXPECT_TRUE(
-      gguf_says(gguf_problem(HandMadeGguf{.version = 4}), "GGUF version 4; 2 or 3 expected"));
-  EXPECT_TRUE(gguf_says(gguf_problem(HandMadeGguf{.version = 3U << 24}), "the file is big-endian"));
+      gguf_says(gguf_complaint(HandMadeGguf{.version = 4}), "GGUF version 4; 2 or 3 expected"));
+  EXPECT_TRUE(
+      gguf_says(gguf_complaint(HandMadeGguf{.version = 3U << 24}), "the file is big-endian"));
 }
 
 TEST(GgufTest, RefusesCountsThatCannotBe) {
-  EXPECT_TRUE(gguf_says(gguf_problem(HandMadeGguf{.tensor_count = kHuge}),
+  EXPECT_TRUE(gguf_says(gguf_complaint(HandMadeGguf{.tensor_count = kHuge}),
                         "18446744073709551615 tensors announced; at most 1000000 expected"));
   EXPECT_TRUE(
-      gguf_says(gguf_problem(HandMadeGguf{.key_count = kHuge}), "at most 1000000 expected"));
+      gguf_says(gguf_complaint(HandMadeGguf{.key_count = kHuge}), "at most 1000000 expected"));
+  EXPECT_TRUE(gguf_says(gguf_complaint(HandMadeGguf{.tensor_count = 1}),
+                        "1 tensors announced; the 8 bytes"));
+  EXPECT_TRUE(gguf_says(gguf_complaint(HandMadeGguf{.key_count = 1'000'000}), "cannot hold them"));
   EXPECT_TRUE(
-      gguf_says(gguf_problem(HandMadeGguf{.tensor_count = 1}), "1 tensors announced; the 8 bytes"));
-  EXPECT_TRUE(gguf_says(gguf_problem(HandMadeGguf{.key_count = 1'000'000}), "cannot hold them"));
-  EXPECT_TRUE(
-      gguf_says(problem_of_keys(entry("k", kString, text("a longer value")), 2), "cut short"));
+      gguf_says(complaint_of_keys(entry("k", kString, text("a longer value")), 2), "cut short"));
 }
 
 TEST(GgufTest, RefusesBadMetadata) {
   const std::string one = entry("k", kUint32, number<uint32_t>(1));
-  EXPECT_TRUE(gguf_says(problem_of_keys(one + one, 2), "the metadata key \"k\" appears twice"));
-  EXPECT_TRUE(gguf_says(problem_of_keys(entry("k", 13, number<uint64_t>(1))),
+  EXPECT_TRUE(gguf_says(complaint_of_keys(one + one, 2), "the metadata key \"k\" appears twice"));
+  EXPECT_TRUE(gguf_says(complaint_of_keys(entry("k", 13, number<uint64_t>(1))),
                         "metadata key \"k\" has the unknown type 13"));
-  EXPECT_TRUE(gguf_says(problem_of_keys(entry("k", 7, number<uint8_t>(2))),
+  EXPECT_TRUE(gguf_says(complaint_of_keys(entry("k", 7, number<uint8_t>(2))),
                         "metadata key \"k\" is the boolean 2; 0 or 1 expected"));
   EXPECT_TRUE(
-      gguf_says(problem_of_keys(number(kHuge) + std::string(20, 'k')),
+      gguf_says(complaint_of_keys(number(kHuge) + std::string(20, 'k')),
                 "a metadata key of 18446744073709551615 bytes at offset 24; at most 65535"));
-  EXPECT_TRUE(gguf_says(problem_of_keys(number<uint64_t>(100) + std::string(20, 'k')),
+  EXPECT_TRUE(gguf_says(complaint_of_keys(number<uint64_t>(100) + std::string(20, 'k')),
                         "a metadata key of 100 bytes at offset 32, only 20 are left"));
-  EXPECT_TRUE(gguf_says(problem_of_keys(entry("k", kString, number(kHuge))), "at most 1073741824"));
   EXPECT_TRUE(
-      gguf_says(problem_of_keys(entry("k", kString, number<uint64_t>(1))), "only 0 are left"));
+      gguf_says(complaint_of_keys(entry("k", kString, number(kHuge))), "at most 1073741824"));
   EXPECT_TRUE(
-      gguf_says(problem_of_keys(entry("k", 10, number<uint32_t>(1))), "cut short or damaged"));
+      gguf_says(complaint_of_keys(entry("k", kString, number<uint64_t>(1))), "only 0 are left"));
+  EXPECT_TRUE(
+      gguf_says(complaint_of_keys(entry("k", 10, number<uint32_t>(1))), "cut short or damaged"));
 }
 
 TEST(GgufTest, RefusesBadArrays) {
   const auto array = [](uint32_t type, uint64_t count, const std::string& items) {
-    return problem_of_keys(entry("k", kArray, number(type) + number(count) + items));
+    return complaint_of_keys(entry("k", kArray, number(type) + number(count) + items));
   };
   EXPECT_EQ(array(kUint32, 2, std::string(8, 'i')), "");
   EXPECT_TRUE(gguf_says(array(kUint32, 3, std::string(8, 'i')),
@@ -146,7 +149,7 @@ TEST(GgufTest, RefusesBadArrays) {
 TEST(GgufTest, RefusesBadAlignments) {
   const auto with = [](uint32_t type, const std::string& value, uint64_t offset,
                        uint64_t alignment) {
-    return gguf_problem(
+    return gguf_complaint(
         {.tensor_count = 2,
          .key_count = 1,
          .keys = entry("general.alignment", type, value),
@@ -167,75 +170,82 @@ TEST(GgufTest, RefusesBadAlignments) {
 }
 
 TEST(GgufTest, RefusesBadTensors) {
-  EXPECT_TRUE(gguf_says(problem_of_tensors(tensor_entry("a", {1, 1, 1, 1, 1}, 0, 0), 4),
+  EXPECT_TRUE(gguf_says(complaint_of_tensors(tensor_entry("a", {1, 1, 1, 1, 1}, 0, 0), 4),
                         "tensor \"a\" has 5 dimensions; at most 4 expected"));
-  EXPECT_EQ(problem_of_tensors(tensor_entry("a", {1, 1, 1, 1}, 0, 0), 4), "");
-  EXPECT_TRUE(gguf_says(problem_of_tensors(tensor_entry("a", {1}, 4, 0), 4), "the unknown type 4"));
+  EXPECT_EQ(complaint_of_tensors(tensor_entry("a", {1, 1, 1, 1}, 0, 0), 4), "");
   EXPECT_TRUE(
-      gguf_says(problem_of_tensors(tensor_entry("a", {1}, 1000, 0), 4), "unknown type 1000"));
-  EXPECT_TRUE(gguf_says(problem_of_tensors(tensor_entry("a", {33}, 8, 0), 34),
+      gguf_says(complaint_of_tensors(tensor_entry("a", {1}, 4, 0), 4), "the unknown type 4"));
+  EXPECT_TRUE(
+      gguf_says(complaint_of_tensors(tensor_entry("a", {1}, 1000, 0), 4), "unknown type 1000"));
+  EXPECT_TRUE(gguf_says(complaint_of_tensors(tensor_entry("a", {33}, 8, 0), 34),
                         "tensor \"a\": rows of 33 elements; Q8_0 needs a multiple of 32"));
-  EXPECT_TRUE(gguf_says(problem_of_tensors(tensor_entry("a", {16, 2}, 8, 0), 34), "rows of 16"));
-  EXPECT_TRUE(gguf_says(problem_of_tensors(tensor_entry("a", {}, 8, 0), 34), "rows of 1 elements"));
-  EXPECT_TRUE(gguf_says(problem_of_tensors(number<uint64_t>(65'536) + std::string(70'000, 'n'), 0),
-                        "a tensor's name of 65536 bytes"));
+  EXPECT_TRUE(gguf_says(complaint_of_tensors(tensor_entry("a", {16, 2}, 8, 0), 34), "rows of 16"));
+  EXPECT_TRUE(
+      gguf_says(complaint_of_tensors(tensor_entry("a", {}, 8, 0), 34), "rows of 1 elements"));
+  EXPECT_TRUE(
+      gguf_says(complaint_of_tensors(number<uint64_t>(65'536) + std::string(70'000, 'n'), 0),
+                "a tensor's name of 65536 bytes"));
 }
 
 TEST(GgufTest, RefusesSizesThatOverflow) {
-  EXPECT_TRUE(gguf_says(problem_of_tensors(tensor_entry("a", {kHuge}, 0, 0), 4),
+  EXPECT_TRUE(gguf_says(complaint_of_tensors(tensor_entry("a", {kHuge}, 0, 0), 4),
                         "a dimension of 18446744073709551615, which no memory can hold"));
-  EXPECT_TRUE(gguf_says(problem_of_tensors(tensor_entry("a", {1ULL << 62, 4}, 24, 0), 4),
+  EXPECT_TRUE(gguf_says(complaint_of_tensors(tensor_entry("a", {1ULL << 62, 4}, 24, 0), 4),
                         "the size of the shape [4, 4611686018427387904] does not fit"));
   for (const uint64_t size : {1ULL << 61, 1ULL << 62})
-    EXPECT_TRUE(gguf_says(problem_of_tensors(tensor_entry("a", {size}, 0, 0), 4), "does not fit"));
+    EXPECT_TRUE(
+        gguf_says(complaint_of_tensors(tensor_entry("a", {size}, 0, 0), 4), "does not fit"));
   EXPECT_TRUE(
-      gguf_says(problem_of_tensors(
+      gguf_says(complaint_of_tensors(
                     tensor_entry("a", {1ULL << 33, 1ULL << 33, 1ULL << 33, 1ULL << 33}, 24, 0), 4),
                 "does not fit"));
   EXPECT_TRUE(
-      gguf_says(problem_of_tensors(tensor_entry("a", {0, 1ULL << 33, 1ULL << 33}, 24, 0), 0),
+      gguf_says(complaint_of_tensors(tensor_entry("a", {0, 1ULL << 33, 1ULL << 33}, 24, 0), 0),
                 "the size of the shape [8589934592, 8589934592, 0] does not fit"));
   // Fewer bytes than elements: the number of elements overflows first.
   EXPECT_TRUE(
-      gguf_says(problem_of_tensors(tensor_entry("a", {1ULL << 62, 2}, 12, 0), 4), "63 bits"));
-  EXPECT_TRUE(gguf_says(problem_of_tensors(tensor_entry("a", {64}, 24, kHuge - 31), 4),
+      gguf_says(complaint_of_tensors(tensor_entry("a", {1ULL << 62, 2}, 12, 0), 4), "63 bits"));
+  EXPECT_TRUE(gguf_says(complaint_of_tensors(tensor_entry("a", {64}, 24, kHuge - 31), 4),
                         "at offset 18446744073709551584 with 64 bytes ends beyond 64 bits"));
   EXPECT_TRUE(
-      gguf_says(problem_of_tensors(tensor_entry("a", {4}, 24, kHuge - 31), 4), "a hole of"));
+      gguf_says(complaint_of_tensors(tensor_entry("a", {4}, 24, kHuge - 31), 4), "a hole of"));
 }
 
 TEST(GgufTest, RefusesDuplicatesOverlapsHolesAndLooseEnds) {
   const std::string a = tensor_entry("a", {40}, 24, 0);
-  EXPECT_TRUE(gguf_says(problem_of_tensors(a + tensor_entry("a", {4}, 24, 64), 68, 2),
+  EXPECT_TRUE(gguf_says(complaint_of_tensors(a + tensor_entry("a", {4}, 24, 64), 68, 2),
                         "two tensors named \"a\""));
-  EXPECT_TRUE(gguf_says(problem_of_tensors(a + tensor_entry("b", {4}, 24, 32), 68, 2),
+  EXPECT_TRUE(gguf_says(complaint_of_tensors(a + tensor_entry("b", {4}, 24, 32), 68, 2),
                         "tensor \"b\" overlaps \"a\": it begins at 32, the other ends at 40"));
-  EXPECT_TRUE(gguf_says(problem_of_tensors(a + tensor_entry("b", {40}, 24, 0), 68, 2), "overlaps"));
-  EXPECT_TRUE(gguf_says(problem_of_tensors(a + tensor_entry("b", {0}, 24, 32), 68, 2), "overlaps"));
-  EXPECT_TRUE(gguf_says(problem_of_tensors(a + tensor_entry("b", {4}, 24, 96), 100, 2),
+  EXPECT_TRUE(
+      gguf_says(complaint_of_tensors(a + tensor_entry("b", {40}, 24, 0), 68, 2), "overlaps"));
+  EXPECT_TRUE(
+      gguf_says(complaint_of_tensors(a + tensor_entry("b", {0}, 24, 32), 68, 2), "overlaps"));
+  EXPECT_TRUE(gguf_says(complaint_of_tensors(a + tensor_entry("b", {4}, 24, 96), 100, 2),
                         "a hole of 56 bytes before tensor \"b\""));
   EXPECT_TRUE(
-      gguf_says(problem_of_tensors(tensor_entry("b", {4}, 24, 32), 36), "a hole of 32 bytes"));
-  EXPECT_TRUE(gguf_says(problem_of_tensors(a + tensor_entry("b", {4}, 24, 65), 69, 2),
+      gguf_says(complaint_of_tensors(tensor_entry("b", {4}, 24, 32), 36), "a hole of 32 bytes"));
+  EXPECT_TRUE(gguf_says(complaint_of_tensors(a + tensor_entry("b", {4}, 24, 65), 69, 2),
                         "is at offset 65, no multiple of the alignment 32"));
-  EXPECT_TRUE(gguf_says(problem_of_tensors(a, 39), "cut short: its tensors need 40 bytes, 39 are"));
-  EXPECT_TRUE(gguf_says(problem_of_tensors(a, 0), "cut short: its tensors need 40 bytes, 0 are"));
-  EXPECT_EQ(problem_of_tensors(a, 71), "");
-  EXPECT_TRUE(gguf_says(problem_of_tensors(a, 72), "32 bytes follow the last tensor"));
+  EXPECT_TRUE(
+      gguf_says(complaint_of_tensors(a, 39), "cut short: its tensors need 40 bytes, 39 are"));
+  EXPECT_TRUE(gguf_says(complaint_of_tensors(a, 0), "cut short: its tensors need 40 bytes, 0 are"));
+  EXPECT_EQ(complaint_of_tensors(a, 71), "");
+  EXPECT_TRUE(gguf_says(complaint_of_tensors(a, 72), "32 bytes follow the last tensor"));
 }
 
 // Flips and cuts at every place: never more than an error.
 TEST(GgufTest, SurvivesDamage) {
   const std::string good = good_file().bytes();
-  ASSERT_EQ(gguf_problem(good), "");
+  ASSERT_EQ(gguf_complaint(good), "");
   size_t refused = 0;
   const size_t header = good.size() - 128;
   for (size_t i = 0; i < header; ++i) {
-    EXPECT_NE(gguf_problem(good.substr(0, i)), "") << i;
+    EXPECT_NE(gguf_complaint(good.substr(0, i)), "") << i;
     for (int bit = 0; bit < 8; ++bit) {
       std::string bad = good;
       bad[i] = static_cast<char>(bad[i] ^ 1 << bit);
-      refused += gguf_problem(bad).empty() ? 0 : 1;
+      refused += gguf_complaint(bad).empty() ? 0 : 1;
     }
   }
   EXPECT_GT(refused, header * 4);

@@ -33,7 +33,7 @@ GgufMetadata all_types() {
   return metadata;
 }
 
-std::string problem(const GgufMetadata& metadata, const std::vector<GgufTensor>& tensors) {
+std::string complaint(const GgufMetadata& metadata, const std::vector<GgufTensor>& tensors) {
   const TempFolder folder;
   try {
     write_gguf(folder.path() / "a.gguf", metadata, tensors);
@@ -92,25 +92,25 @@ TEST(GgufWriterTest, RefusesWhatNoReaderTakes) {
   const std::string data(64, 'x');
   const auto bytes = bytes_of(data);
   const GgufTensor a{"a", GgmlType::kF32, {2}, bytes.first(8)};
-  EXPECT_EQ(problem({}, {a}), "");
-  EXPECT_EQ(problem({}, {a, a}), "GGUF: two tensors named \"a\"");
-  EXPECT_NE(problem({}, {{std::string(64, 'n'), GgmlType::kF32, {2}, bytes.first(8)}})
+  EXPECT_EQ(complaint({}, {a}), "");
+  EXPECT_EQ(complaint({}, {a, a}), "GGUF: two tensors named \"a\"");
+  EXPECT_NE(complaint({}, {{std::string(64, 'n'), GgmlType::kF32, {2}, bytes.first(8)}})
                 .find("64 bytes; readers take at most 63"),
             std::string::npos);
-  EXPECT_EQ(problem({}, {{"a", GgmlType::kF32, {1, 1, 1, 1, 1}, bytes.first(4)}}),
+  EXPECT_EQ(complaint({}, {{"a", GgmlType::kF32, {1, 1, 1, 1, 1}, bytes.first(4)}}),
             "GGUF: tensor \"a\" has 5 dimensions; at most 4 expected");
-  EXPECT_EQ(problem({}, {{"a", GgmlType::kF32, {2}, bytes.first(4)}}),
+  EXPECT_EQ(complaint({}, {{"a", GgmlType::kF32, {2}, bytes.first(4)}}),
             "GGUF: tensor \"a\" has 4 bytes; its shape [2] and type F32 need 8");
-  EXPECT_EQ(problem({}, {{"a", GgmlType::kQ8_0, {2, 17}, bytes.first(34)}}),
+  EXPECT_EQ(complaint({}, {{"a", GgmlType::kQ8_0, {2, 17}, bytes.first(34)}}),
             "GGUF: tensor \"a\": rows of 17 elements; Q8_0 needs a multiple of 32");
-  EXPECT_EQ(problem({}, {{"a", GgmlType::kF32, {-1}, {}}}),
+  EXPECT_EQ(complaint({}, {{"a", GgmlType::kF32, {-1}, {}}}),
             "GGUF: tensor \"a\": a dimension of -1 in the shape [-1]");
   GgufMetadata alignment;
   alignment.add("general.alignment", uint32_t{3});
-  EXPECT_EQ(problem(alignment, {a}), "GGUF: general.alignment is 3; a power of two expected");
+  EXPECT_EQ(complaint(alignment, {a}), "GGUF: general.alignment is 3; a power of two expected");
   GgufMetadata long_key;
   long_key.add(std::string(65'536, 'k'), true);
-  EXPECT_NE(problem(long_key, {a}), "");
+  EXPECT_NE(complaint(long_key, {a}), "");
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace tempera::io {
 namespace {
 
-std::string json_problem(std::string_view text, int depth = 64) {
+std::string json_complaint(std::string_view text, int depth = 64) {
   try {
     parse_json(text, "file.json", depth);
   } catch (const Error& error) {
@@ -31,28 +31,28 @@ TEST(JsonTest, ParsesWhatIsValid) {
 }
 
 TEST(JsonTest, RefusesDuplicateKeys) {
-  EXPECT_TRUE(contains(json_problem(R"({"a": 1, "b": 2, "a": 3})"),
+  EXPECT_TRUE(contains(json_complaint(R"({"a": 1, "b": 2, "a": 3})"),
                        "file.json: the key \"a\" appears twice"));
-  EXPECT_TRUE(contains(json_problem(R"({"a": 1, "\u0061": 3})"), "appears twice"));
-  EXPECT_TRUE(
-      contains(json_problem(R"({"x": [{"a": {"b": 1}, "c": 1, "a": 3}]})"), "\"a\" appears twice"));
+  EXPECT_TRUE(contains(json_complaint(R"({"a": 1, "\u0061": 3})"), "appears twice"));
+  EXPECT_TRUE(contains(json_complaint(R"({"x": [{"a": {"b": 1}, "c": 1, "a": 3}]})"),
+                       "\"a\" appears twice"));
   // The same key in different objects is fine.
-  EXPECT_EQ(json_problem(R"({"a": {"a": [{"a": 1}, {"a": 2}]}})"), "");
+  EXPECT_EQ(json_complaint(R"({"a": {"a": [{"a": 1}, {"a": 2}]}})"), "");
 }
 
 TEST(JsonTest, RefusesDeepNesting) {
-  EXPECT_EQ(json_problem("[[[1]]]", 3), "");
-  EXPECT_TRUE(contains(json_problem("[[[[1]]]]", 3), "deeper than 3"));
-  EXPECT_TRUE(contains(json_problem(R"({"a":{"b":{"c":{}}}})", 3), "deeper than 3"));
-  EXPECT_TRUE(contains(json_problem(std::string(1000000, '[')), "deeper than 64"));
+  EXPECT_EQ(json_complaint("[[[1]]]", 3), "");
+  EXPECT_TRUE(contains(json_complaint("[[[[1]]]]", 3), "deeper than 3"));
+  EXPECT_TRUE(contains(json_complaint(R"({"a":{"b":{"c":{}}}})", 3), "deeper than 3"));
+  EXPECT_TRUE(contains(json_complaint(std::string(1000000, '[')), "deeper than 64"));
 }
 
 TEST(JsonTest, RefusesWhatIsNotJson) {
   for (const char* text : {"", "{", "{} x", "{'a': 1}", "[1,]", "nul", "{\"a\" 1}", "// c\n1",
                            "\"\xff\"", "[01]", "NaN"})
-    EXPECT_TRUE(contains(json_problem(text), "file.json: not valid JSON")) << text;
-  EXPECT_TRUE(
-      contains(json_problem(std::string_view("{}\0]", 4)), "not valid JSON: it holds a zero byte"));
+    EXPECT_TRUE(contains(json_complaint(text), "file.json: not valid JSON")) << text;
+  EXPECT_TRUE(contains(json_complaint(std::string_view("{}\0]", 4)),
+                       "not valid JSON: it holds a zero byte"));
 }
 
 }  // namespace

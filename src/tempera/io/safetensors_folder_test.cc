@@ -92,21 +92,21 @@ TEST(SafetensorsWriterTest, RefusesWhatCannotBeRead) {
   write_file(path, "old");
   const std::vector<uint8_t> memory(8);
   const auto bytes = std::as_bytes(std::span(memory));
-  const auto problem = [&](std::vector<TensorView> tensors, const Metadata& metadata = {}) {
+  const auto complaint = [&](std::vector<TensorView> tensors, const Metadata& metadata = {}) {
     return message_of([&] { write_safetensors(path, std::move(tensors), metadata); });
   };
   const TensorView good{"a", DType::kF32, {2}, bytes};
-  EXPECT_TRUE(says(problem({good, good}), "two tensors named \"a\""));
+  EXPECT_TRUE(says(complaint({good, good}), "two tensors named \"a\""));
   EXPECT_TRUE(
-      says(problem({{"__metadata__", DType::kF32, {2}, bytes}}), "cannot be named __metadata__"));
-  EXPECT_TRUE(says(problem({{"a", DType::kF32, {3}, bytes}}),
+      says(complaint({{"__metadata__", DType::kF32, {2}, bytes}}), "cannot be named __metadata__"));
+  EXPECT_TRUE(says(complaint({{"a", DType::kF32, {3}, bytes}}),
                    "has 8 bytes, its shape and dtype F32 need 12"));
-  EXPECT_TRUE(says(problem({{"a", DType::kF32, {-2, -1}, bytes}}), "a dimension of -2"));
-  EXPECT_TRUE(says(problem({{"a", DType::kF32, {1LL << 62, 4}, bytes}}), "overflows"));
-  EXPECT_TRUE(says(problem({{"a", DType::kU8, std::vector<int64_t>(65, 1), bytes.subspan(0, 1)}}),
+  EXPECT_TRUE(says(complaint({{"a", DType::kF32, {-2, -1}, bytes}}), "a dimension of -2"));
+  EXPECT_TRUE(says(complaint({{"a", DType::kF32, {1LL << 62, 4}, bytes}}), "overflows"));
+  EXPECT_TRUE(says(complaint({{"a", DType::kU8, std::vector<int64_t>(65, 1), bytes.subspan(0, 1)}}),
                    "65 dimensions"));
-  EXPECT_TRUE(says(problem({{"\xff", DType::kF32, {2}, bytes}}), "not UTF-8"));
-  EXPECT_TRUE(says(problem({good}, {{"k", "\xff"}}), "not UTF-8"));
+  EXPECT_TRUE(says(complaint({{"\xff", DType::kF32, {2}, bytes}}), "not UTF-8"));
+  EXPECT_TRUE(says(complaint({good}, {{"k", "\xff"}}), "not UTF-8"));
   EXPECT_EQ(read_file(path, 100), "old");
 }
 
@@ -125,7 +125,7 @@ TEST(SafetensorsFolderTest, WritesOneFileWhenItFits) {
 struct Sharded {
   Sharded() { write_safetensors_folder(folder.path(), sample.tensors, {{"format", "pt"}}, 200); }
   fs::path index() const { return folder.path() / "model.safetensors.index.json"; }
-  std::string problem() const {
+  std::string complaint() const {
     return message_of([&] { Safetensors read(folder.path()); });
   }
   Sample sample;
@@ -170,7 +170,7 @@ TEST(SafetensorsFolderTest, NamesOfShardsAndIndexMustMatch) {
     auto index = good;
     change(index["weight_map"]);
     write_file(sharded.index(), index.dump());
-    return sharded.problem();
+    return sharded.complaint();
   };
   EXPECT_EQ(with([](auto&) {}), "");
   EXPECT_TRUE(
@@ -197,7 +197,7 @@ TEST(SafetensorsFolderTest, RefusesABadIndex) {
   const Sharded sharded;
   const auto with = [&](const std::string& text) {
     write_file(sharded.index(), text);
-    return sharded.problem();
+    return sharded.complaint();
   };
   EXPECT_TRUE(says(with("["), "not valid JSON"));
   EXPECT_TRUE(says(with("[]"), "\"weight_map\" object expected"));

@@ -28,7 +28,7 @@ std::string file_of(const std::string& json, size_t data_bytes) {
 }
 
 // The message about a file, empty when it is accepted.
-std::string safetensors_problem(const std::string& file) {
+std::string safetensors_complaint(const std::string& file) {
   try {
     parse_safetensors(bytes_of(file), "f.safetensors");
   } catch (const Error& error) {
@@ -37,8 +37,8 @@ std::string safetensors_problem(const std::string& file) {
   return "";
 }
 
-std::string safetensors_problem(const std::string& json, size_t data_bytes) {
-  return safetensors_problem(file_of(json, data_bytes));
+std::string safetensors_complaint(const std::string& json, size_t data_bytes) {
+  return safetensors_complaint(file_of(json, data_bytes));
 }
 
 testing::AssertionResult safetensors_says(const std::string& message, std::string_view part) {
@@ -71,162 +71,166 @@ TEST(SafetensorsTest, ReadsTensorsAndMetadata) {
   EXPECT_EQ(contents.tensors[2].shape, (std::vector<int64_t>{3, 0}));
   EXPECT_TRUE(contents.tensors[2].bytes.empty());
   EXPECT_EQ(contents.metadata, (Metadata{{"format", "pt"}, {"k", "v"}}));
-  EXPECT_EQ(safetensors_problem("{}", 0), "");
+  EXPECT_EQ(safetensors_complaint("{}", 0), "");
 }
 
 TEST(SafetensorsTest, RefusesBadLengths) {
-  EXPECT_TRUE(safetensors_says(safetensors_problem(std::string(7, '\0')),
+  EXPECT_TRUE(safetensors_says(safetensors_complaint(std::string(7, '\0')),
                                "7 bytes; a safetensors file has at least 8"));
-  EXPECT_TRUE(safetensors_says(safetensors_problem(std::string()), "0 bytes"));
-  EXPECT_TRUE(safetensors_says(safetensors_problem(with_length(100'000'001, "{}")),
+  EXPECT_TRUE(safetensors_says(safetensors_complaint(std::string()), "0 bytes"));
+  EXPECT_TRUE(safetensors_says(safetensors_complaint(with_length(100'000'001, "{}")),
                                "at most 100000000 allowed"));
+  EXPECT_TRUE(safetensors_says(
+      safetensors_complaint(with_length(std::numeric_limits<uint64_t>::max(), "{}")),
+      "at most 100000000 allowed"));
+  EXPECT_TRUE(safetensors_says(safetensors_complaint(with_length(3, "{}")), "only 2 follow"));
   EXPECT_TRUE(
-      safetensors_says(safetensors_problem(with_length(std::numeric_limits<uint64_t>::max(), "{}")),
-                       "at most 100000000 allowed"));
-  EXPECT_TRUE(safetensors_says(safetensors_problem(with_length(3, "{}")), "only 2 follow"));
+      safetensors_says(safetensors_complaint(with_length(0, "{}")), "does not begin with '{'"));
+  EXPECT_TRUE(safetensors_says(safetensors_complaint(" {}", 0), "does not begin with '{'"));
   EXPECT_TRUE(
-      safetensors_says(safetensors_problem(with_length(0, "{}")), "does not begin with '{'"));
-  EXPECT_TRUE(safetensors_says(safetensors_problem(" {}", 0), "does not begin with '{'"));
-  EXPECT_TRUE(
-      safetensors_says(safetensors_problem("\xef\xbb\xbf{}", 0), "does not begin with '{'"));
+      safetensors_says(safetensors_complaint("\xef\xbb\xbf{}", 0), "does not begin with '{'"));
 }
 
 TEST(SafetensorsTest, RefusesBadJson) {
   for (const char* json : {"{", "{}x", "{\"a\"", "{,}", "{}{}", "{\"a\\q\":1}", "{\"\xff\":1}"})
-    EXPECT_TRUE(safetensors_says(safetensors_problem(json, 0), "not valid JSON")) << json;
-  EXPECT_TRUE(safetensors_says(safetensors_problem(std::string("{}\0", 3), 0), "not valid JSON"));
-  EXPECT_TRUE(safetensors_says(safetensors_problem(std::string("{}\0{\"a\":1}", 10), 0),
+    EXPECT_TRUE(safetensors_says(safetensors_complaint(json, 0), "not valid JSON")) << json;
+  EXPECT_TRUE(safetensors_says(safetensors_complaint(std::string("{}\0", 3), 0), "not valid JSON"));
+  EXPECT_TRUE(safetensors_says(safetensors_complaint(std::string("{}\0{\"a\":1}", 10), 0),
                                "not valid JSON: it holds a zero byte"));
 }
 
 TEST(SafetensorsTest, RefusesOtherStructure) {
-  EXPECT_TRUE(safetensors_says(safetensors_problem("{\"a\":1}", 0),
+  EXPECT_TRUE(safetensors_says(safetensors_complaint("{\"a\":1}", 0),
                                "a number where an object is expected, at \"a\""));
-  EXPECT_TRUE(safetensors_says(safetensors_problem("{\"a\":[]}", 0),
+  EXPECT_TRUE(safetensors_says(safetensors_complaint("{\"a\":[]}", 0),
                                "an array where an object is expected"));
-  EXPECT_TRUE(
-      safetensors_says(safetensors_problem("{\"a\":null}", 0), "null where an object is expected"));
-  EXPECT_TRUE(safetensors_says(safetensors_problem("{\"__metadata__\":[]}", 0),
+  EXPECT_TRUE(safetensors_says(safetensors_complaint("{\"a\":null}", 0),
+                               "null where an object is expected"));
+  EXPECT_TRUE(safetensors_says(safetensors_complaint("{\"__metadata__\":[]}", 0),
                                "an array where an object is expected"));
-  EXPECT_TRUE(safetensors_says(safetensors_problem("{\"__metadata__\":{\"a\":1}}", 0),
+  EXPECT_TRUE(safetensors_says(safetensors_complaint("{\"__metadata__\":{\"a\":1}}", 0),
                                "a number where a string of metadata is expected"));
-  EXPECT_TRUE(safetensors_says(safetensors_problem("{\"__metadata__\":{\"a\":{}}}", 0),
+  EXPECT_TRUE(safetensors_says(safetensors_complaint("{\"__metadata__\":{\"a\":{}}}", 0),
                                "an object where a string of metadata is expected"));
-  EXPECT_TRUE(safetensors_says(safetensors_problem("{\"a\":{\"dtype\":true}}", 0),
+  EXPECT_TRUE(safetensors_says(safetensors_complaint("{\"a\":{\"dtype\":true}}", 0),
                                "a boolean where a dtype's name is expected"));
-  EXPECT_TRUE(safetensors_says(safetensors_problem("{\"a\":{\"dtype\":[]}}", 0),
+  EXPECT_TRUE(safetensors_says(safetensors_complaint("{\"a\":{\"dtype\":[]}}", 0),
                                "an array where a dtype's name is expected"));
-  EXPECT_TRUE(safetensors_says(safetensors_problem("{\"a\":{\"shape\":\"x\"}}", 0),
+  EXPECT_TRUE(safetensors_says(safetensors_complaint("{\"a\":{\"shape\":\"x\"}}", 0),
                                "a string where an array is expected"));
-  EXPECT_TRUE(safetensors_says(safetensors_problem("{\"a\":{\"shape\":[[]]}}", 0),
+  EXPECT_TRUE(safetensors_says(safetensors_complaint("{\"a\":{\"shape\":[[]]}}", 0),
                                "an array where a whole number from zero is expected"));
-  EXPECT_TRUE(safetensors_says(safetensors_problem("{\"a\":{\"shape\":[-1]}}", 0),
+  EXPECT_TRUE(safetensors_says(safetensors_complaint("{\"a\":{\"shape\":[-1]}}", 0),
                                "a negative number where a whole number"));
   EXPECT_TRUE(
-      safetensors_says(safetensors_problem("{\"a\":{\"shape\":[1.0]}}", 0), "no 64-bit integer"));
-  EXPECT_TRUE(safetensors_says(safetensors_problem("{\"a\":{\"shape\":[18446744073709551616]}}", 0),
-                               "no 64-bit integer"));
-  EXPECT_TRUE(safetensors_says(safetensors_problem("{\"a\":{\"data_offsets\":{}}}", 0),
+      safetensors_says(safetensors_complaint("{\"a\":{\"shape\":[1.0]}}", 0), "no 64-bit integer"));
+  EXPECT_TRUE(safetensors_says(
+      safetensors_complaint("{\"a\":{\"shape\":[18446744073709551616]}}", 0), "no 64-bit integer"));
+  EXPECT_TRUE(safetensors_says(safetensors_complaint("{\"a\":{\"data_offsets\":{}}}", 0),
                                "an object where an array is expected"));
-  EXPECT_TRUE(
-      safetensors_says(safetensors_problem("{\"a\":{\"extra\":1}}", 0), "unknown entry \"extra\""));
+  EXPECT_TRUE(safetensors_says(safetensors_complaint("{\"a\":{\"extra\":1}}", 0),
+                               "unknown entry \"extra\""));
   std::string deep = "{\"a\":{\"shape\":";
   deep.append(1'000'000, '[');
-  EXPECT_TRUE(safetensors_says(safetensors_problem(deep, 0), "an array where a whole number"));
+  EXPECT_TRUE(safetensors_says(safetensors_complaint(deep, 0), "an array where a whole number"));
 }
 
 TEST(SafetensorsTest, RefusesMissingAndRepeatedEntries) {
-  EXPECT_TRUE(safetensors_says(safetensors_problem("{\"a\":{}}", 0), "\"a\" has no dtype"));
-  EXPECT_TRUE(
-      safetensors_says(safetensors_problem("{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4),
-                       "\"a\" has no shape"));
-  EXPECT_TRUE(safetensors_says(safetensors_problem("{\"a\":{\"dtype\":\"F32\",\"shape\":[]}}", 4),
+  EXPECT_TRUE(safetensors_says(safetensors_complaint("{\"a\":{}}", 0), "\"a\" has no dtype"));
+  EXPECT_TRUE(safetensors_says(
+      safetensors_complaint("{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4),
+      "\"a\" has no shape"));
+  EXPECT_TRUE(safetensors_says(safetensors_complaint("{\"a\":{\"dtype\":\"F32\",\"shape\":[]}}", 4),
                                "\"a\" has no data_offsets"));
   EXPECT_TRUE(
-      safetensors_says(safetensors_problem("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", 4),
+      safetensors_says(safetensors_complaint("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", 4),
                        "two entries \"dtype\""));
-  EXPECT_TRUE(safetensors_says(safetensors_problem("{\"a\":{\"shape\":[],\"shape\":[]}}", 4),
+  EXPECT_TRUE(safetensors_says(safetensors_complaint("{\"a\":{\"shape\":[],\"shape\":[]}}", 4),
                                "two entries \"shape\""));
   EXPECT_TRUE(safetensors_says(
-      safetensors_problem("{\"a\":{\"data_offsets\":[0,4],\"data_offsets\":[0,4]}}", 4),
+      safetensors_complaint("{\"a\":{\"data_offsets\":[0,4],\"data_offsets\":[0,4]}}", 4),
       "two entries \"data_offsets\""));
-  EXPECT_TRUE(safetensors_says(safetensors_problem("{" + tensor("a", "F32", "[]", "[0]") + "}", 4),
-                               "has 1 data_offsets, two expected"));
   EXPECT_TRUE(
-      safetensors_says(safetensors_problem("{" + tensor("a", "F32", "[]", "[0,4,8]") + "}", 4),
+      safetensors_says(safetensors_complaint("{" + tensor("a", "F32", "[]", "[0]") + "}", 4),
+                       "has 1 data_offsets, two expected"));
+  EXPECT_TRUE(
+      safetensors_says(safetensors_complaint("{" + tensor("a", "F32", "[]", "[0,4,8]") + "}", 4),
                        "more than two data_offsets"));
 }
 
 TEST(SafetensorsTest, RefusesDuplicateNames) {
   const std::string a = tensor("a", "U8", "[1]", "[0,1]");
-  EXPECT_TRUE(safetensors_says(safetensors_problem("{" + a + "," + a + "}", 1),
+  EXPECT_TRUE(safetensors_says(safetensors_complaint("{" + a + "," + a + "}", 1),
                                "the name \"a\" appears twice"));
   EXPECT_TRUE(safetensors_says(
-      safetensors_problem("{" + a + "," + tensor("\\u0061", "U8", "[1]", "[1,2]") + "}", 2),
+      safetensors_complaint("{" + a + "," + tensor("\\u0061", "U8", "[1]", "[1,2]") + "}", 2),
       "appears twice"));
-  EXPECT_TRUE(safetensors_says(safetensors_problem("{\"__metadata__\":{},\"__metadata__\":{}}", 0),
-                               "\"__metadata__\" appears twice"));
   EXPECT_TRUE(
-      safetensors_says(safetensors_problem("{\"__metadata__\":{\"k\":\"1\",\"k\":\"2\"}}", 0),
+      safetensors_says(safetensors_complaint("{\"__metadata__\":{},\"__metadata__\":{}}", 0),
+                       "\"__metadata__\" appears twice"));
+  EXPECT_TRUE(
+      safetensors_says(safetensors_complaint("{\"__metadata__\":{\"k\":\"1\",\"k\":\"2\"}}", 0),
                        "metadata key \"k\" appears twice"));
 }
 
 TEST(SafetensorsTest, RefusesUnknownDTypes) {
   EXPECT_TRUE(
-      safetensors_says(safetensors_problem("{" + tensor("a", "F31", "[1]", "[0,4]") + "}", 4),
+      safetensors_says(safetensors_complaint("{" + tensor("a", "F31", "[1]", "[0,4]") + "}", 4),
                        "unknown dtype \"F31\"; known are BOOL, U8"));
   EXPECT_TRUE(
-      safetensors_says(safetensors_problem("{" + tensor("a", "f32", "[1]", "[0,4]") + "}", 4),
+      safetensors_says(safetensors_complaint("{" + tensor("a", "f32", "[1]", "[0,4]") + "}", 4),
                        "unknown dtype \"f32\""));
 }
 
 TEST(SafetensorsTest, RefusesSizesThatDoNotAgree) {
   EXPECT_TRUE(
-      safetensors_says(safetensors_problem("{" + tensor("a", "F32", "[2]", "[0,4]") + "}", 4),
+      safetensors_says(safetensors_complaint("{" + tensor("a", "F32", "[2]", "[0,4]") + "}", 4),
                        "has 4 bytes, its shape and dtype F32 need 8"));
   EXPECT_TRUE(safetensors_says(
-      safetensors_problem("{" + tensor("a", "F32", "[0]", "[0,4]") + "}", 4), "need 0"));
+      safetensors_complaint("{" + tensor("a", "F32", "[0]", "[0,4]") + "}", 4), "need 0"));
   EXPECT_TRUE(
-      safetensors_says(safetensors_problem("{" + tensor("a", "F32", "[]", "[4,0]") + "}", 4),
+      safetensors_says(safetensors_complaint("{" + tensor("a", "F32", "[]", "[4,0]") + "}", 4),
                        "ends at 0, before its begin at 4"));
   EXPECT_TRUE(safetensors_says(
-      safetensors_problem("{" + tensor("a", "F32", "[4611686018427387904,4]", "[0,0]") + "}", 0),
+      safetensors_complaint("{" + tensor("a", "F32", "[4611686018427387904,4]", "[0,0]") + "}", 0),
       "overflows 64 bits"));
   EXPECT_TRUE(safetensors_says(
-      safetensors_problem("{" + tensor("a", "F32", "[9223372036854775808]", "[0,0]") + "}", 0),
+      safetensors_complaint("{" + tensor("a", "F32", "[9223372036854775808]", "[0,0]") + "}", 0),
       "which no memory can hold"));
   std::string many = "1";
   for (size_t i = 0; i < kMostDimensions; ++i) many += ",1";
   EXPECT_TRUE(safetensors_says(
-      safetensors_problem("{" + tensor("a", "U8", "[" + many + "]", "[0,1]") + "}", 1),
+      safetensors_complaint("{" + tensor("a", "U8", "[" + many + "]", "[0,1]") + "}", 1),
       "more than 64 dimensions"));
   EXPECT_EQ(
-      safetensors_problem("{" + tensor("a", "U8", "[" + many.substr(2) + "]", "[0,1]") + "}", 1),
+      safetensors_complaint("{" + tensor("a", "U8", "[" + many.substr(2) + "]", "[0,1]") + "}", 1),
       "");
 }
 
 TEST(SafetensorsTest, RefusesOverlapsHolesAndLooseEnds) {
   const std::string a = tensor("a", "U8", "[4]", "[0,4]");
   EXPECT_TRUE(safetensors_says(
-      safetensors_problem("{" + a + "," + tensor("b", "U8", "[4]", "[2,6]") + "}", 6),
+      safetensors_complaint("{" + a + "," + tensor("b", "U8", "[4]", "[2,6]") + "}", 6),
       "tensor \"b\" overlaps \"a\": it begins at 2, the other ends at 4"));
   EXPECT_TRUE(safetensors_says(
-      safetensors_problem("{" + a + "," + tensor("b", "U8", "[4]", "[0,4]") + "}", 4), "overlaps"));
+      safetensors_complaint("{" + a + "," + tensor("b", "U8", "[4]", "[0,4]") + "}", 4),
+      "overlaps"));
   EXPECT_TRUE(safetensors_says(
-      safetensors_problem("{" + a + "," + tensor("b", "U8", "[0]", "[2,2]") + "}", 4), "overlaps"));
+      safetensors_complaint("{" + a + "," + tensor("b", "U8", "[0]", "[2,2]") + "}", 4),
+      "overlaps"));
   EXPECT_TRUE(safetensors_says(
-      safetensors_problem("{" + a + "," + tensor("b", "U8", "[1]", "[7,8]") + "}", 8),
+      safetensors_complaint("{" + a + "," + tensor("b", "U8", "[1]", "[7,8]") + "}", 8),
       "a hole of 3 bytes before tensor \"b\""));
   EXPECT_TRUE(
-      safetensors_says(safetensors_problem("{" + tensor("b", "U8", "[1]", "[1,2]") + "}", 2),
+      safetensors_says(safetensors_complaint("{" + tensor("b", "U8", "[1]", "[1,2]") + "}", 2),
                        "a hole of 1 bytes before tensor \"b\""));
-  EXPECT_TRUE(safetensors_says(safetensors_problem("{" + a + "}", 3),
+  EXPECT_TRUE(safetensors_says(safetensors_complaint("{" + a + "}", 3),
                                "cut short: its tensors need 4 bytes, 3 are there"));
   EXPECT_TRUE(
-      safetensors_says(safetensors_problem("{" + a + "}", 5), "1 bytes follow the last tensor"));
-  EXPECT_TRUE(safetensors_says(safetensors_problem("{}", 1), "1 bytes follow the last tensor"));
+      safetensors_says(safetensors_complaint("{" + a + "}", 5), "1 bytes follow the last tensor"));
+  EXPECT_TRUE(safetensors_says(safetensors_complaint("{}", 1), "1 bytes follow the last tensor"));
   EXPECT_TRUE(safetensors_says(
-      safetensors_problem(
+      safetensors_complaint(
           "{" + tensor("a", "U8", "[0]", "[18446744073709551615,18446744073709551615]") + "}", 0),
       "a hole"));
 }
@@ -250,14 +254,14 @@ TEST(SafetensorsTest, SurvivesDamage) {
       file_of("{\"__metadata__\":{\"a\":\"b\"}," + tensor("a", "F16", "[2]", "[0,4]") + "," +
                   tensor("b", "U8", "[1]", "[4,5]") + "}",
               5);
-  ASSERT_EQ(safetensors_problem(good), "");
+  ASSERT_EQ(safetensors_complaint(good), "");
   size_t refused = 0;
   for (size_t i = 0; i < good.size(); ++i) {
-    EXPECT_NE(safetensors_problem(good.substr(0, i)), "") << i;
+    EXPECT_NE(safetensors_complaint(good.substr(0, i)), "") << i;
     for (int bit = 0; bit < 8; ++bit) {
       std::string bad = good;
       bad[i] = static_cast<char>(bad[i] ^ 1 << bit);
-      refused += safetensors_problem(bad).empty() ? 0 : 1;
+      refused += safetensors_complaint(bad).empty() ? 0 : 1;
     }
   }
   EXPECT_GT(refused, good.size() * 4);

@@ -214,7 +214,7 @@ TEST(SvgTest, WritesTheMarks) {
   canvas.polygon(std::array<Point, 3>{{{0, 0}, {1, 0}, {0, 1}}}, kInk);
   canvas.text({5, 6}, "1 < 2 & 'x'", {.anchor = Anchor::kMiddle, .bold = true, .degrees = -90});
   const std::string svg = canvas.svg();
-  EXPECT_EQ(xml_problem(svg), "");
+  EXPECT_EQ(xml_fault(svg), "");
   const auto has = [&](std::string_view part) { return svg.find(part) != std::string::npos; };
   EXPECT_TRUE(has("width=\"100\" height=\"50\" viewBox=\"0 0 100 50\""));
   EXPECT_TRUE(has("aria-label=\"a &quot;label&quot; &amp; more\""));
@@ -234,7 +234,7 @@ TEST(SvgTest, ManyCellsBecomeOnePicture) {
   EXPECT_NE(few.svg().find("<rect"), std::string::npos);
   EXPECT_EQ(many.svg().find("<rect"), std::string::npos);
   EXPECT_NE(many.svg().find("data:image/png;base64,iVBORw0KGgo"), std::string::npos);
-  EXPECT_EQ(xml_problem(many.svg()), "");
+  EXPECT_EQ(xml_fault(many.svg()), "");
 }
 
 TEST(SvgTest, EscapesWhatXmlForbids) {

@@ -39,7 +39,7 @@ Image decode(const std::vector<uint8_t>& bytes) {
 // Both back ends must draw it.
 void expect_drawn(const Chart& chart) {
   const Figure figure{.panels = {chart}};
-  EXPECT_EQ(xml_problem(to_svg(figure)), "");
+  EXPECT_EQ(xml_fault(to_svg(figure)), "");
   EXPECT_EQ(to_svg(figure).find("nan"), std::string::npos);
   EXPECT_FALSE(to_png(figure, 1).empty());
 }
@@ -58,7 +58,7 @@ LineChart two_series() {
 
 TEST(LineChartTest, DrawsSeriesBandMarkersLegendAndLabels) {
   const std::string svg = to_svg({.title = "Figure", .panels = {two_series()}});
-  EXPECT_EQ(xml_problem(svg), "");
+  EXPECT_EQ(xml_fault(svg), "");
   for (const char* text :
        {">Figure<", ">Accuracy<", ">entries<", ">percent<", ">plain<", ">focal<", ">1.0<"})
     EXPECT_GE(count(svg, text), 1u) << text;
@@ -174,7 +174,7 @@ TEST(BarChartTest, DrawsBarsOfTheRightHeight) {
   chart.series = {{"one", {5, 10}, {}}, {"two", {2.5, kNan}, {1, 1}}};
   const Figure figure{.panels = {chart}, .panel_width = 400, .panel_height = 300};
   const std::string svg = to_svg(figure);
-  EXPECT_EQ(xml_problem(svg), "");
+  EXPECT_EQ(xml_fault(svg), "");
   EXPECT_EQ(count(svg, "fill=\"" + hex(series_color(0)) + "\""), 3u);  // two bars and the legend
   EXPECT_EQ(count(svg, "fill=\"" + hex(series_color(1)) + "\""),
             2u);  // the missing value draws nothing
@@ -219,7 +219,7 @@ TEST(HeatMapTest, ColoursCellsByValue) {
   chart.column_labels = {"c0", "c1"};
   const Figure figure{.panels = {chart}};
   const std::string svg = to_svg(figure);
-  EXPECT_EQ(xml_problem(svg), "");
+  EXPECT_EQ(xml_fault(svg), "");
   for (const char* text : {">r&lt;0&gt;<", ">r1<", ">c0<", ">c1<", ">0.00<", ">1.00<", ">0.50<"})
     EXPECT_EQ(count(svg, text), 1u) << text;
   const Image image = decode(to_png(figure, 1));
@@ -270,7 +270,7 @@ TEST(FigureTest, LaysOutAGrid) {
       .panel_width = 300,
       .panel_height = 200};
   const std::string svg = to_svg(figure);
-  EXPECT_EQ(xml_problem(svg), "");
+  EXPECT_EQ(xml_fault(svg), "");
   EXPECT_NE(svg.find("width=\"650\" height=\"478\""), std::string::npos);
   EXPECT_NE(svg.find("x=\"336\""), std::string::npos);  // the second column
   const Image image = decode(to_png(figure, 2));
@@ -278,7 +278,7 @@ TEST(FigureTest, LaysOutAGrid) {
   EXPECT_EQ(image.height, 956u);
   EXPECT_EQ(hex({image.rgb[0], image.rgb[1], image.rgb[2]}), "#ffffff");
   expect_drawn(LineChart{});
-  EXPECT_EQ(xml_problem(to_svg(Figure{})), "");
+  EXPECT_EQ(xml_fault(to_svg(Figure{})), "");
 }
 
 TEST(FigureTest, RefusesAbsurdLayouts) {

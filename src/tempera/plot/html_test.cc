@@ -32,7 +32,7 @@ HtmlReport sample() {
 
 TEST(HtmlTest, IsWellFormedAndEscaped) {
   const std::string html = sample().html();
-  EXPECT_EQ(xml_problem(html), "");
+  EXPECT_EQ(xml_fault(html), "");
   const auto has = [&](std::string_view part) { return html.find(part) != std::string::npos; };
   EXPECT_TRUE(html.starts_with("<!DOCTYPE html>\n"));
   EXPECT_TRUE(has("<title>Focal &amp; SSA &lt;compared&gt;</title>"));

@@ -9,7 +9,7 @@ namespace tempera::plot {
 
 // What is wrong with a document as XML, empty when it is well formed. Knows what our writers use:
 // elements, quoted attributes, character references, a doctype. For tests.
-inline std::string xml_problem(std::string_view text) {
+inline std::string xml_fault(std::string_view text) {
   std::vector<std::string> open;
   size_t roots = 0;
   const auto bad_reference = [&](size_t at) {

@@ -11,6 +11,7 @@
 #include "tempera/base/version.h"
 #include "tempera/config/common.h"
 #include "tempera/config/settings.h"
+#include "tempera/models/device.h"
 #include "tempera/study/folder.h"
 #include "tempera/study/job.h"
 #include "tempera/study/pool.h"
@@ -46,7 +47,7 @@ nn::ModelConfig model_for(const CompareSettings& settings, const train::DataSour
 bool is_text(const CompareSettings& settings) { return !settings.data.text.empty(); }
 
 bool on_gpu(const CompareSettings& settings) {
-  return train::resolve_device(settings.training.device).is_cuda();
+  return models::resolve_device(settings.training.device).is_cuda();
 }
 
 // While one thread records a graph of the GPU's work, no other may give it any.

@@ -9,6 +9,7 @@
 #include "tempera/base/progress.h"
 #include "tempera/base/version.h"
 #include "tempera/eval/perplexity.h"
+#include "tempera/models/device.h"
 #include "tempera/models/load.h"
 #include "tempera/models/tokenizer.h"
 #include "tempera/ops/torch.h"
@@ -225,10 +226,9 @@ StudyReport model_dilution(const std::string& model, const ModelDilutionSettings
   if (settings.against && *settings.against == model)
     throw UsageError("--against names the model itself; give another one");
   NewOutput out(settings.out, NewOutput::Kind::kFolder);
-  if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
-  const auto device = train::resolve_device(settings.device);
-  const auto dtype =
-      settings.dtype == config::Dtype::kBfloat16 ? torch::kBFloat16 : torch::kFloat32;
+  models::use_threads(settings.threads);
+  const auto device = models::resolve_device(settings.device);
+  const auto dtype = models::scalar_type(settings.dtype);
   std::vector<std::string> paths = {model};
   if (settings.against) paths.push_back(*settings.against);
   Json results = Json::object();

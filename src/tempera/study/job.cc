@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tempera/data/tensors.h"
 #include "tempera/eval/classification.h"
 #include "tempera/eval/held_out.h"
 #include "tempera/eval/translation.h"
@@ -91,7 +92,7 @@ void set_token_counts(nn::Model& model, const data::Dataset& dataset, int64_t ba
   for (uint64_t step = 0; step < kSteps; ++step) {
     auto rows = dataset.train(data::whole_batch(step, batch));
     counts +=
-        torch::bincount(eval::to_model_batch(std::move(rows)).tokens.flatten(), {}, counts.size(0));
+        torch::bincount(data::to_model_batch(std::move(rows)).tokens.flatten(), {}, counts.size(0));
   }
   for (Method* method : methods) method->set_token_counts(counts);
 }

@@ -6,6 +6,7 @@
 #include <exception>
 #include <thread>
 
+#include "tempera/models/device.h"
 #include "tempera/nn/model.h"
 #include "tempera/train/trainer.h"
 
@@ -22,7 +23,7 @@ double seconds_per_token(const Probe& probe, const nn::ModelConfig& config) {
   options.stages.clear();
   options.tokens = 0;
   options.seconds = kProbeSeconds / static_cast<double>(probe.models.size());
-  const bool on_gpu = train::resolve_device(options.device).is_cuda();
+  const bool on_gpu = models::resolve_device(options.device).is_cuda();
   options.batch = std::clamp<int64_t>((on_gpu ? kMostGpuTokens : kMostTokens) / config.context, 1,
                                       options.batch);
   options.micro_batch = 0;

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tempera/text/template.h"
+#include "tempera/text/jinja/template.h"
 
 namespace tempera::text {
 

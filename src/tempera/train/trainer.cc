@@ -16,7 +16,9 @@
 #include "tempera/base/version.h"
 #include "tempera/data/checksum.h"
 #include "tempera/data/random.h"
+#include "tempera/data/tensors.h"
 #include "tempera/eval/held_out.h"
+#include "tempera/models/device.h"
 #include "tempera/models/load.h"
 #include "tempera/ops/torch.h"
 #include "tempera/train/divergence.h"
@@ -61,7 +63,7 @@ Trainer::Trainer(const TrainOptions& options, std::shared_ptr<nn::Model> model,
       model_(std::move(model)),
       events_(std::move(events)),
       tokenizer_(std::move(tokenizer)),
-      device_(resolve_device(options.device)),
+      device_(models::resolve_device(options.device)),
       stages_(plan_stages(options, model_->config())),
       total_steps_(planned_steps(options, stages_)),
       last_loss_(std::numeric_limits<double>::quiet_NaN()) {
@@ -75,8 +77,7 @@ Trainer::Trainer(const TrainOptions& options, std::shared_ptr<nn::Model> model,
   }
   model_->to(device_);
   model_->set_recompute(options_.recompute);
-  model_->set_compute_type(options_.dtype == config::Dtype::kBfloat16 ? torch::kBFloat16
-                                                                      : torch::kFloat32);
+  model_->set_compute_type(models::scalar_type(options_.dtype));
   parameters_ = learned.empty() ? model_->parameter_list() : std::move(learned);
   optimizer_ = make_optimizer(options_.optimizer, parameters_);
 }
@@ -96,7 +97,7 @@ nn::Batch Trainer::batch(int64_t step, int64_t first_row, int64_t rows,
                          torch::Device device) const {
   const PlannedStage& stage = stage_of(step);
   const data::Dataset& dataset = *datasets_[static_cast<size_t>(&stage - stages_.data())];
-  return eval::to_model_batch(dataset.train({.step = static_cast<uint64_t>(step - stage.first_step),
+  return data::to_model_batch(dataset.train({.step = static_cast<uint64_t>(step - stage.first_step),
                                              .batch_rows = stage.rows,
                                              .first_row = first_row,
                                              .rows = rows}),
@@ -247,7 +248,7 @@ std::optional<Validation> Trainer::validate() {
   double sum = 0;
   for (int64_t row = 0; row < rows; row += most) {
     const nn::Batch batch =
-        eval::to_model_batch(dataset.held_out(0, row, std::min(most, rows - row)), device_);
+        data::to_model_batch(dataset.held_out(0, row, std::min(most, rows - row)), device_);
     sum += model_->token_losses(batch).to(torch::kFloat64).sum().item<double>();
     result.targets += target_count(batch);
   }

@@ -10,7 +10,6 @@
 #include "tempera/data/dataset.h"
 #include "tempera/models/tokenizer.h"
 #include "tempera/nn/model.h"
-#include "tempera/train/device.h"
 #include "tempera/train/graph_step.h"
 #include "tempera/train/log.h"
 #include "tempera/train/options.h"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "tempera/base/error.h"
-#include "tempera/text/template.h"
+#include "tempera/text/jinja/template.h"
 
 namespace {
 

@@ -2,11 +2,11 @@
 
 #include <string_view>
 
-#include "tempera/text/template_ast.h"
+#include "tempera/text/jinja/ast.h"
 
 namespace tempera::text::jinja {
 
-// Throws SyntaxFault (template_lexer.h).
+// Throws SyntaxFault (lexer.h).
 Document parse_template(std::string_view source);
 
 }  // namespace tempera::text::jinja

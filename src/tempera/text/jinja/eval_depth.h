@@ -1,7 +1,7 @@
 #pragma once
 
 #include "tempera/base/error.h"
-#include "tempera/text/template_eval.h"
+#include "tempera/text/jinja/eval.h"
 
 namespace tempera::text::jinja {
 

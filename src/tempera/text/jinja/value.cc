@@ -1,11 +1,11 @@
-#include "tempera/text/template_value.h"
+#include "tempera/text/jinja/value.h"
 
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
 
 #include "tempera/base/error.h"
-#include "tempera/text/template_string.h"
+#include "tempera/text/jinja/string.h"
 
 namespace tempera::text::jinja {
 namespace {

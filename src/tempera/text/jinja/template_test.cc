@@ -1,4 +1,4 @@
-#include "tempera/text/template.h"
+#include "tempera/text/jinja/template.h"
 
 #include <gtest/gtest.h>
 

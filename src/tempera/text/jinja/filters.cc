@@ -4,9 +4,9 @@
 #include <map>
 
 #include "tempera/base/error.h"
-#include "tempera/text/template_functions.h"
-#include "tempera/text/template_sequence_filters.h"
-#include "tempera/text/template_string.h"
+#include "tempera/text/jinja/functions.h"
+#include "tempera/text/jinja/sequence_filters.h"
+#include "tempera/text/jinja/string.h"
 
 namespace tempera::text::jinja {
 namespace {

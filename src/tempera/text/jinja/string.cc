@@ -1,4 +1,4 @@
-#include "tempera/text/template_string.h"
+#include "tempera/text/jinja/string.h"
 
 #include <algorithm>
 #include <array>

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tempera/text/template_ast.h"
-#include "tempera/text/template_value.h"
+#include "tempera/text/jinja/ast.h"
+#include "tempera/text/jinja/value.h"
 
 namespace tempera::text::jinja {
 

@@ -2,8 +2,8 @@
 #include <limits>
 
 #include "tempera/base/error.h"
-#include "tempera/text/template_functions.h"
-#include "tempera/text/template_string.h"
+#include "tempera/text/jinja/functions.h"
+#include "tempera/text/jinja/string.h"
 
 namespace tempera::text::jinja {
 namespace {

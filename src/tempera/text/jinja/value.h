@@ -14,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "tempera/text/template.h"
+#include "tempera/text/jinja/template.h"
 
 namespace tempera::text::jinja {
 

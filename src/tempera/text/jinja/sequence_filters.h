@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "tempera/text/template_value.h"
+#include "tempera/text/jinja/value.h"
 
 namespace tempera::text::jinja {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tempera/text/template_value.h"
+#include "tempera/text/jinja/value.h"
 
 // What the language can do with values. All throw Error for what Jinja refuses too, and by name for
 // what is not supported.

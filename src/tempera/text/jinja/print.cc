@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "tempera/base/error.h"
-#include "tempera/text/template_string.h"
-#include "tempera/text/template_value.h"
+#include "tempera/text/jinja/string.h"
+#include "tempera/text/jinja/value.h"
 
 namespace tempera::text::jinja {
 namespace {

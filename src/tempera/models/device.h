@@ -2,13 +2,14 @@
 
 #include <torch/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <iosfwd>
 #include <string>
 
 #include "tempera/config/common.h"
 
-namespace tempera::train {
+namespace tempera::models {
 
 // What became of a first computation on the GPU.
 struct GpuTrial {
@@ -25,4 +26,9 @@ torch::Device choose_device(config::Device wanted, const GpuTrial& trial, std::o
 // After a trial of this machine's GPU, which is made once.
 torch::Device resolve_device(config::Device device);
 
-}  // namespace tempera::train
+torch::ScalarType scalar_type(config::Dtype dtype);
+
+// For this thread and those it starts. 0: torch's own choice, one for each core.
+void use_threads(int64_t threads);
+
+}  // namespace tempera::models

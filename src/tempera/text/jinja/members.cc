@@ -4,8 +4,8 @@
 #include <ctime>
 
 #include "tempera/base/error.h"
-#include "tempera/text/template_functions.h"
-#include "tempera/text/template_string.h"
+#include "tempera/text/jinja/functions.h"
+#include "tempera/text/jinja/string.h"
 
 namespace tempera::text::jinja {
 namespace {

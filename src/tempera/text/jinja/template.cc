@@ -1,11 +1,11 @@
-#include "tempera/text/template.h"
+#include "tempera/text/jinja/template.h"
 
 #include <utility>
 
 #include "tempera/base/error.h"
-#include "tempera/text/template_eval.h"
-#include "tempera/text/template_lexer.h"
-#include "tempera/text/template_parser.h"
+#include "tempera/text/jinja/eval.h"
+#include "tempera/text/jinja/lexer.h"
+#include "tempera/text/jinja/parser.h"
 #include "tempera/text/unicode.h"
 
 namespace tempera::text {

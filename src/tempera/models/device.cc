@@ -1,4 +1,4 @@
-#include "tempera/train/device.h"
+#include "tempera/models/device.h"
 
 #include <cmath>
 #include <exception>
@@ -8,7 +8,7 @@
 #include "tempera/ops/fused.h"
 #include "tempera/ops/torch.h"
 
-namespace tempera::train {
+namespace tempera::models {
 namespace {
 
 // Through a kernel of torch's, and one of ours where the program has some for this GPU.
@@ -53,4 +53,12 @@ torch::Device resolve_device(config::Device device) {
   return automatic;
 }
 
-}  // namespace tempera::train
+torch::ScalarType scalar_type(config::Dtype dtype) {
+  return dtype == config::Dtype::kBfloat16 ? torch::kBFloat16 : torch::kFloat32;
+}
+
+void use_threads(int64_t threads) {
+  if (threads > 0) at::set_num_threads(static_cast<int>(threads));
+}
+
+}  // namespace tempera::models

@@ -1,17 +1,17 @@
-#include "tempera/train/device.h"
+#include "tempera/models/device.h"
 
 #include <gtest/gtest.h>
 
 #include <sstream>
 #include <stdexcept>
 
-#include "tempera/data/testing.h"
+#include "tempera/base/testing.h"
+#include "tempera/ops/torch.h"
 
-namespace tempera::train {
+namespace tempera::models {
 namespace {
 
 using config::Device;
-using data::error_of;
 
 const GpuTrial kNone = try_gpu(false, [] {});
 const GpuTrial kWorks = try_gpu(true, [] {});
@@ -37,11 +37,10 @@ TEST(Device, WhatIsAskedForIsGivenOrRefused) {
   EXPECT_EQ(said(Device::kCuda, kWorks, torch::kCUDA), "");
   std::ostringstream out;
   const auto refusal = [&](const GpuTrial& trial) {
-    return error_of([&] { choose_device(Device::kCuda, trial, out); });
+    return message_of([&] { choose_device(Device::kCuda, trial, out); });
   };
-  EXPECT_NE(refusal(kNone).find("there is no GPU"), std::string::npos);
-  EXPECT_NE(refusal(kFails).find("no kernel image is available); give --device cpu"),
-            std::string::npos);
+  EXPECT_TRUE(says(refusal(kNone), "there is no GPU"));
+  EXPECT_TRUE(says(refusal(kFails), "no kernel image is available); give --device cpu"));
 }
 
 // Whatever this machine has, its first kernel runs.
@@ -50,5 +49,14 @@ TEST(Device, TheAutomaticOneComputes) {
   EXPECT_EQ(torch::ones({3}, device).sum().item<double>(), 3);
 }
 
+TEST(Threads, NoneGivenLeavesThoseThereAre) {
+  const int before = at::get_num_threads();
+  use_threads(3);
+  EXPECT_EQ(at::get_num_threads(), 3);
+  use_threads(0);
+  EXPECT_EQ(at::get_num_threads(), 3);
+  use_threads(before);
+}
+
 }  // namespace
-}  // namespace tempera::train
+}  // namespace tempera::models

@@ -1,12 +1,12 @@
-#include "tempera/text/template_parser.h"
+#include "tempera/text/jinja/parser.h"
 
 #include <algorithm>
 #include <array>
 
 #include "tempera/base/error.h"
 #include "tempera/base/suggest.h"
-#include "tempera/text/template_expression.h"
-#include "tempera/text/template_tokens.h"
+#include "tempera/text/jinja/expression.h"
+#include "tempera/text/jinja/tokens.h"
 
 namespace tempera::text::jinja {
 namespace {

@@ -1,4 +1,4 @@
-#include "tempera/text/template_lexer.h"
+#include "tempera/text/jinja/lexer.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "tempera/base/error.h"
-#include "tempera/text/template_string.h"
+#include "tempera/text/jinja/string.h"
 
 namespace tempera::text::jinja {
 namespace {

@@ -1,4 +1,4 @@
-#include "tempera/text/template_sequence_filters.h"
+#include "tempera/text/jinja/sequence_filters.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,8 +6,8 @@
 #include <unordered_set>
 
 #include "tempera/base/error.h"
-#include "tempera/text/template_functions.h"
-#include "tempera/text/template_string.h"
+#include "tempera/text/jinja/functions.h"
+#include "tempera/text/jinja/string.h"
 
 namespace tempera::text::jinja {
 namespace {

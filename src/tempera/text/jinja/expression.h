@@ -2,8 +2,8 @@
 
 #include <string_view>
 
-#include "tempera/text/template_ast.h"
-#include "tempera/text/template_tokens.h"
+#include "tempera/text/jinja/ast.h"
+#include "tempera/text/jinja/tokens.h"
 
 namespace tempera::text::jinja {
 

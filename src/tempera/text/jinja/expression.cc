@@ -1,4 +1,4 @@
-#include "tempera/text/template_expression.h"
+#include "tempera/text/jinja/expression.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/suggest.h"
-#include "tempera/text/template_functions.h"
+#include "tempera/text/jinja/functions.h"
 
 namespace tempera::text::jinja {
 namespace {

@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "tempera/base/error.h"
-#include "tempera/text/template_eval.h"
-#include "tempera/text/template_eval_depth.h"
-#include "tempera/text/template_functions.h"
+#include "tempera/text/jinja/eval.h"
+#include "tempera/text/jinja/eval_depth.h"
+#include "tempera/text/jinja/functions.h"
 
 namespace tempera::text::jinja {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tempera/text/template_lexer.h"
+#include "tempera/text/jinja/lexer.h"
 
 namespace tempera::text::jinja {
 
