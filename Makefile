@@ -1,7 +1,7 @@
 # make demo     train four methods on a built-in task and show which keeps its focus
 # make test     what tells you that this copy works
 .DEFAULT_GOAL := build
-.PHONY: demo build cuda test test-long bench format lint clean setup setup-dev
+.PHONY: demo build wheel wheel-test cuda test test-long bench format lint clean setup setup-dev
 
 setup:
 	@scripts/setup
@@ -14,6 +14,15 @@ build: setup
 	@cmake --preset release >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
 	@cmake --build build/release
 	@ln -sfn release/src/tempera/cli/tempera build/tempera
+
+# One wheel with the program, the operators and the Python package, for the torch in .venv: dist/tempera-*.whl.
+wheel: setup
+	@mkdir -p dist
+	@.venv/bin/python -m pip wheel . --no-build-isolation --no-deps -w dist -q
+
+# The wheel on bare Debian 12 and 13, without a compiler: needs root and debootstrap.
+wheel-test:
+	@tools/wheel-test $(lastword $(wildcard dist/tempera-*.whl))
 
 # The CUDA kernels and their tests, for every GPU from sm_80 on: needs nvcc and no GPU. For one alone, in a sixth of the time:
 # make cuda CUDA_ARCHITECTURES=90

@@ -1,7 +1,13 @@
 # Where torch is, and whether the CUDA kernels are built: by themselves where they can be used, which takes a CUDA build of torch and
 # an nvcc of the same major version.
 if(TEMPERA_WITH_TORCH)
-  if(NOT TEMPERA_TORCH)
+  if(TEMPERA_WHEEL AND NOT TEMPERA_TORCH)
+    # The torch of the Python that makes the wheel.
+    find_package(Python REQUIRED COMPONENTS Interpreter)
+    execute_process(COMMAND ${Python_EXECUTABLE} -c
+        "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
+      OUTPUT_VARIABLE TEMPERA_TORCH OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  elseif(NOT TEMPERA_TORCH)
     file(GLOB tempera_torch_found ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
     list(POP_FRONT tempera_torch_found TEMPERA_TORCH)
   endif()

@@ -24,6 +24,7 @@ ALLOWED = {
     "nn": LOWER - {"nn"},
     "families": {"base", "config", "io", "temperature", "nn"},
     "models": LOWER | {"families", "text"},
+    "extension": LOWER | {"families", "models", "text"},
     "data": JOB,
     "eval": JOB | {"data"},
     "train": JOB | {"data", "eval"},

@@ -1,97 +1,30 @@
-"""Attention with row temperatures for PyTorch.
+"""Attention with a temperature, for PyTorch and for models of transformers.
 
-Importing the package loads the operators: ``torch.ops.tempera.attention`` and ``torch.ops.tempera.decode``.
-The library is the file that TEMPERA_LIBRARY names, or the newest libtempera_torch.so in build/ of the source tree.
+    model = tempera.apply(model, "ssa")          # any family the program reads; plain attention at step 0
+    tempera.save(model, "temps")                 # the new numbers alone; tempera.load(base, "temps")
+    plain = tempera.fold(model)                  # an ordinary model again, where the method folds
+    report = tempera.calibrate("SmolLM2", text="book.txt")    # by the program's own engine
+    view = tempera.lens(model, "some text")      # entropy, maximum, temperatures and chosen weights of every layer
+
+Importing the package loads the operators, torch.ops.tempera.attention and torch.ops.tempera.decode, and with transformers installed
+makes the model type and the attention implementation "tempera" known to it. The library is the file that TEMPERA_LIBRARY names, that
+of the installed package, or the newest libtempera_torch.so in build/ of the source tree.
 """
 
-import os
-from pathlib import Path
-from typing import NamedTuple, Optional
+import importlib.util
 
-import torch
+from ._calibrate import Calibration, LayerTemperatures, calibrate
+from ._lens import LayerView, View, lens
+from ._library import ask as _ask
+from ._library import find_library, find_program
+from ._model import apply, describe, fold, load, methods, save, temperatures
+from ._operators import AttentionResult, Recipe, attention
 
-__all__ = ["AttentionResult", "Recipe", "attention", "find_library"]
+__version__: str = _ask("version")
+__all__ = ["AttentionResult", "Calibration", "LayerTemperatures", "LayerView", "Recipe", "View", "apply", "attention", "calibrate",
+           "describe", "find_library", "find_program", "fold", "lens", "load", "methods", "save", "temperatures"]
 
+if importlib.util.find_spec("transformers"):
+    from . import _auto
 
-def find_library() -> Optional[Path]:
-    """The shared library with the operators, or None."""
-    named = os.environ.get("TEMPERA_LIBRARY")
-    if named:
-        return Path(named) if Path(named).is_file() else None
-    here = Path(__file__).resolve().parent
-    found = [*here.glob("libtempera_torch.so"), *here.parents[1].glob("build/**/libtempera_torch.so")]
-    return max(found, key=lambda path: path.stat().st_mtime, default=None)
-
-
-def _load() -> None:
-    library = find_library()
-    if library is None:
-        named = os.environ.get("TEMPERA_LIBRARY")
-        where = f"TEMPERA_LIBRARY={named} is no file" if named else "build/ has no libtempera_torch.so"
-        raise ImportError(f"tempera: {where}; run `make build`, or set TEMPERA_LIBRARY to the library")
-    torch.ops.load_library(library)
-
-
-_load()
-
-
-class Recipe(NamedTuple):
-    """a = s * (c + tanh(<w, gelu(source)>) + g * log n) per head and row; every member is optional.
-
-    source: (B, heads, rows, size), by default the operand itself; w: (heads, size); g, c, s: (heads).
-    """
-
-    source: Optional[torch.Tensor] = None
-    w: Optional[torch.Tensor] = None
-    g: Optional[torch.Tensor] = None
-    c: Optional[torch.Tensor] = None
-    s: Optional[torch.Tensor] = None
-
-
-class AttentionResult(NamedTuple):
-    """What `want` asked for; None elsewhere."""
-
-    out: torch.Tensor
-    lse: Optional[torch.Tensor] = None
-    max: Optional[torch.Tensor] = None
-    entropy: Optional[torch.Tensor] = None
-    head_max: Optional[torch.Tensor] = None
-
-
-def attention(q, k, v, *, q_recipe=None, k_recipe=None, v_recipe=None, want=(), **options):
-    """softmax(cap(scale * a_q a_k <q, k> + bias) * post) (a_v v), masked last, in one pass, with gradients.
-
-    q: (B, H, Tq, D), k: (B, Hkv, Tk, D), v: (B, Hkv, Tk, Dv); Hkv divides H. float32, bfloat16 or float64
-    (float64 is computed by a slow reference).
-
-    Row scales (inverse temperatures: > 1 sharpens)
-        a_q, a_k, a_v: broadcast to (B, H, Tq), (B, Hkv, Tk), (B, Hkv, Tk).
-        q_recipe, k_recipe, v_recipe: a `Recipe` each, computed inside the pass and multiplied to them.
-        key_counts: (B, Tk), n of the key rows; needed by k and v recipes with g outside self-attention.
-    Logits
-        scale: float, default 1 / sqrt(D). bias: (1 or B, 1 or H, Tq, Tk). cap: float, 0 for none.
-        post: broadcasts to (B, H, Tq). sinks: (H).
-    Mask
-        causal: bool. window: int >= 1, |query - key| < window. query_offset: position of query 0 among the keys,
-        by default Tk - Tq if causal, else 0. documents: (B, n) int64 lengths that sum to Tq, padded with 0.
-        key_documents: likewise, in cross-attention. key_start, key_end: (B), keys outside are padding.
-    dropout, seed: of the probabilities; the same seed drops the same ones.
-    want: any of "lse", "max", "entropy", "head_max".
-
-    Returns `out`, (B, H, Tq, Dv), or with `want` an `AttentionResult`. Gradients flow through out and lse.
-    """
-    unknown = set(want) - set(AttentionResult._fields[1:])
-    if unknown:
-        raise ValueError(f"want: {sorted(unknown)} given, any of {AttentionResult._fields[1:]} expected")
-    for name, operand, recipe in (("q", q, q_recipe), ("k", k, k_recipe), ("v", v, v_recipe)):
-        for field, value in (recipe or Recipe())._asdict().items():
-            options[f"{name}_{field}"] = None if value is operand else value
-    wants = {f"want_{name}": name in want for name in ("max", "entropy", "head_max")}
-    results = torch.ops.tempera.attention(q, k, v, **options, **wants)
-    if not want:
-        return results[0]
-    if "lse" in want and results[1].dim() != 3:
-        raise RuntimeError(f"want: 'lse' is not available on {q.device.type}, where attention is composed of torch's own"
-                           " operators; compute on the CPU, or do without it")
-    asked = (value if name in ("out", *want) else None for name, value in zip(AttentionResult._fields, results))
-    return AttentionResult(*asked)
+    _auto.register()

@@ -7,6 +7,7 @@
 #include "tempera/base/error.h"
 #include "tempera/cli/verb.h"
 #include "tempera/config/common.h"
+#include "tempera/config/settings.h"
 #include "tempera/temperature/registry.h"
 
 namespace tempera::cli {
@@ -135,21 +136,9 @@ void print_table(const std::vector<Row>& rows, int64_t model) {
   }
 }
 
-ordered_json json_value(const config::Value& value) {
-  return std::visit(
-      [](const auto& held) -> ordered_json {
-        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::monostate>) {
-          return nullptr;
-        } else {
-          return held;
-        }
-      },
-      value);
-}
-
 ordered_json option_json(const config::Declaration& option) {
   ordered_json result{
-      {"name", option.name}, {"default", json_value(option.value)}, {"help", option.help}};
+      {"name", option.name}, {"default", config::json_value(option.value)}, {"help", option.help}};
   if (!option.domain.choices.empty()) result["choices"] = option.domain.choices;
   if (option.domain.range) {
     result["min"] = option.domain.range->low;

@@ -5,8 +5,6 @@
 #include "tempera/base/error.h"
 
 namespace tempera::config {
-namespace {
-
 nlohmann::ordered_json json_value(const Value& value) {
   return std::visit(
       [](const auto& held) -> nlohmann::ordered_json {
@@ -17,8 +15,6 @@ nlohmann::ordered_json json_value(const Value& value) {
       },
       value);
 }
-
-}  // namespace
 
 nlohmann::ordered_json to_json(const Options& options) {
   auto root = nlohmann::ordered_json::object();

@@ -46,6 +46,9 @@ Settings from_json(const nlohmann::ordered_json& object, std::string_view origin
 // All options with their help as comments; read back, it gives the same settings.
 std::string dump_toml(const Options& options);
 
+// A value as JSON; an unset one is null.
+nlohmann::ordered_json json_value(const Value& value);
+
 // The values as nested objects, one a group; an unset option is null. For a checkpoint's metadata.
 nlohmann::ordered_json to_json(const Options& options);
 

@@ -159,6 +159,15 @@ TEST(Families, T5SaysHowItsScoresAreScaled) {
   EXPECT_NE(refusal(json).find("relative_attention_num_buckets"), std::string::npos);
 }
 
+TEST(Families, SizesThatFollowFromTheRestAreWritten) {
+  ModelConfig config;
+  config.vocabulary = 96;
+  const auto json = write_config(find_family("llama", "x"), config);
+  EXPECT_EQ(json.at("num_key_value_heads"), config.heads);
+  EXPECT_EQ(json.at("intermediate_size"), config.size_of_mlp());
+  EXPECT_GT(config.size_of_mlp(), 0);
+}
+
 // As transformers does; null switches off, and is written for what is off.
 TEST(Families, AbsentFieldsHaveTheFamilysOwnNumbers) {
   auto json = llama_json();

@@ -76,7 +76,10 @@ ModelConfig read_config(const Family& family, const nlohmann::json& json,
 }
 
 nlohmann::json write_config(const Family& family, const ModelConfig& config) {
+  // Readers do not know our zeros, which stand for what follows from the rest.
   ModelConfig copy = config;
+  copy.kv_heads = config.kv_head_count();
+  copy.mlp_size = config.size_of_mlp();
   auto fields = Fields::writer();
   fields.set("model_type", family.name);
   fields.set("architectures", nlohmann::json::array({family.architecture}));

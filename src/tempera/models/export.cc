@@ -4,6 +4,7 @@
 #include "tempera/base/files.h"
 #include "tempera/base/interrupt.h"
 #include "tempera/families/family.h"
+#include "tempera/models/described.h"
 #include "tempera/models/fold.h"
 #include "tempera/models/tensor_file.h"
 #include "tempera/models/tokenizer.h"
@@ -78,8 +79,9 @@ void put_token_ids(const LoadedModel& loaded, Json& config) {
     config[key] = id ? Json(*id) : Json();
 }
 
-void write_hf(const LoadedModel& loaded, const fs::path& folder, const FoldedModel& model,
-              const families::Family& family, const ExportOptions& options) {
+// config.json of a model in a family's form.
+Json family_config(const LoadedModel& loaded, const nn::ModelConfig& model,
+                   const families::Family& family, torch::ScalarType dtype) {
   // Fields that say nothing about the logits stay as they were, of another family only these.
   Json config = Json::object();
   if (loaded.config.is_object())
@@ -88,13 +90,19 @@ void write_hf(const LoadedModel& loaded, const fs::path& folder, const FoldedMod
   for (const char* key : {"rope_parameters", "rope_scaling", "torch_dtype"}) config.erase(key);
   const bool own = loaded.family == "tempera";
   if (own || loaded.config.is_null()) put_token_ids(loaded, config);
-  Json fields = families::write_config(family, model.config);
+  Json fields = families::write_config(family, model);
   // The names of the classes are the model's own; a family knows their number alone.
   for (const char* key : {"id2label", "label2id"})
     if (config.contains(key) && fields.contains(key) && config[key].size() == fields[key].size())
       fields.erase(key);
   config.update(fields);
-  config["dtype"] = dtype_word(options.dtype);
+  config["dtype"] = dtype_word(dtype);
+  return config;
+}
+
+void write_hf(const LoadedModel& loaded, const fs::path& folder, const FoldedModel& model,
+              const families::Family& family, const ExportOptions& options) {
+  const Json config = family_config(loaded, model.config, family, options.dtype);
   write_file(folder / "config.json", config.dump(2) + "\n");
   write_state(
       folder,
@@ -127,6 +135,23 @@ std::string export_folder(const LoadedModel& loaded, NewOutput& out, const Expor
   stop_if_interrupted("interrupted: nothing was written; run the same command again");
   out.finish();
   return written;
+}
+
+DescribedState describe_model(const LoadedModel& loaded) {
+  nn::Model& model = *loaded.model;
+  FoldedModel plain{model.config(), merged_weights(model)};
+  plain.config.temperature = {};
+  plain.config.cross_temperature = nn::ModelConfig().cross_temperature;
+  plain.config.lora = {};
+  const auto& family = family_to_write(loaded, plain.config, "");
+  const auto rules = family.rules(plain.config);
+  DescribedState state{.description = {family_config(loaded, plain.config, family, torch::kFloat32),
+                                       model.config().temperature},
+                       .weights = file_tensors(plain.config, plain.state, rules),
+                       .numbers = {}};
+  for (const auto& [name, tensor] : model.state())
+    if (nn::is_temperature(name)) state.numbers[described_name(rules, name)] = tensor;
+  return state;
 }
 
 }  // namespace tempera::models

@@ -6,6 +6,7 @@
 #include "tempera/config/settings.h"
 #include "tempera/families/gguf.h"
 #include "tempera/io/json.h"
+#include "tempera/models/described.h"
 #include "tempera/models/source.h"
 #include "tempera/models/weights.h"
 #include "tempera/ops/torch.h"
@@ -16,27 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-
-std::shared_ptr<nn::Model> empty_model(nn::ModelConfig config, const LoadOptions& options) {
-  if (options.temperature) {
-    config.temperature = retrofitted(*options.temperature);
-    config.cross_temperature = nn::ModelConfig().cross_temperature;
-  }
-  if (options.lora) {
-    TEMPERA_CHECK(config.lora.rank == 0,
-                  "the model has adapters already; merge them first (tempera export --fold)");
-    config.lora = *options.lora;
-  }
-  auto model = nn::make_empty_model(config);
-  if (options.dtype != torch::kFloat32) {
-    for (const auto& parameter : model->parameter_list())
-      if (!nn::is_added(parameter.name))
-        parameter.tensor.set_data(parameter.tensor.to(options.dtype));
-    model->set_compute_type(options.dtype);
-  }
-  model->eval();
-  return model;
-}
 
 LoadedModel load_gguf(const fs::path& path, const LoadOptions& options) {
   const io::Gguf file(path);
@@ -61,6 +41,14 @@ void complete_state(nn::StateMap& state, const nn::Model& model, const LoadOptio
 LoadedModel load_own(const fs::path& folder, const Json& json, const LoadOptions& options) {
   const std::string file = (folder / "config.json").string();
   const Json& own = json["tempera"];
+  if (own.is_object() && own.contains("base")) {
+    const io::Safetensors weights(folder);
+    return {
+        .model = load_described(read_description(own, file), *source_of(weights), file, options),
+        .path = folder,
+        .family = "tempera",
+        .config = json};
+  }
   TEMPERA_CHECK(own.is_object() && own.contains("config"), file,
                 ": the object 'tempera' has no 'config'");
   auto config = config::from_json<nn::ModelConfig>(own["config"], file);
@@ -99,6 +87,27 @@ LoadedModel load_folder(const fs::path& folder, const LoadOptions& options) {
 }
 
 }  // namespace
+
+std::shared_ptr<nn::Model> empty_model(nn::ModelConfig config, const LoadOptions& options) {
+  if (options.temperature) {
+    config.temperature = retrofitted(*options.temperature);
+    config.cross_temperature = nn::ModelConfig().cross_temperature;
+  }
+  if (options.lora) {
+    TEMPERA_CHECK(config.lora.rank == 0,
+                  "the model has adapters already; merge them first (tempera export --fold)");
+    config.lora = *options.lora;
+  }
+  auto model = nn::make_empty_model(config);
+  if (options.dtype != torch::kFloat32) {
+    for (const auto& parameter : model->parameter_list())
+      if (!nn::is_added(parameter.name))
+        parameter.tensor.set_data(parameter.tensor.to(options.dtype));
+    model->set_compute_type(options.dtype);
+  }
+  model->eval();
+  return model;
+}
 
 fs::path find_model(const fs::path& path) {
   if (path.extension() == ".gguf" && fs::is_regular_file(path)) return path;

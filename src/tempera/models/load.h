@@ -35,6 +35,9 @@ struct LoadedModel {
 // stands for its best checkpoint, else its last.
 LoadedModel load_model(const std::filesystem::path& path, const LoadOptions& options = {});
 
+// A model without values, of the type and with the additions that the options name.
+std::shared_ptr<nn::Model> empty_model(nn::ModelConfig config, const LoadOptions& options);
+
 // The same weights in another model, which may get what the options name.
 std::shared_ptr<nn::Model> clone_model(const nn::Model& model, const LoadOptions& options = {});
 

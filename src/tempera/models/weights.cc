@@ -206,6 +206,13 @@ void settle(nn::ModelConfig& config, const std::vector<Rule>& rules, const Tenso
     config.pooler = !name_of("pooler.weight").empty();
 }
 
+std::optional<std::string> family_name(const std::vector<Rule>& rules, const std::string& ours) {
+  const auto [pattern, layer] = pattern_of(ours);
+  for (const Rule& rule : rules)
+    if (rule.ours == pattern) return families::at_layer(rule.parts[0].name, layer);
+  return std::nullopt;
+}
+
 nn::StateMap file_tensors(const nn::ModelConfig& config, const nn::StateMap& state,
                           const std::vector<Rule>& rules) {
   const torch::NoGradGuard no_grad;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,10 @@ void load_weights(nn::Model& model, const std::vector<families::Rule>& rules,
 // that nothing reads.
 void settle(nn::ModelConfig& config, const std::vector<families::Rule>& rules,
             const TensorSource& source, const NameOptions& options);
+
+// What a file calls the first tensor that ours is made of; unset: the rules have no place for it.
+std::optional<std::string> family_name(const std::vector<families::Rule>& rules,
+                                       const std::string& ours);
 
 // The reverse: the model's weights under the file's names; temperatures are left out.
 nn::StateMap file_tensors(const nn::ModelConfig& config, const nn::StateMap& state,

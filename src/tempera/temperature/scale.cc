@@ -71,9 +71,11 @@ RowScale multiply(const RowScale& left, const RowScale& right, const torch::Tens
   } else if (is_constant(right.recipe)) {
     result.recipe = scaled(left.recipe, constant_value(right.recipe));
   } else {
-    const auto computed = recipe_rows(right.recipe, n, type);
+    // What reads the rows of the operand stays, for the kernel to compute on its way.
+    const bool keep_right = right.recipe.w.defined() && !left.recipe.w.defined();
+    const auto computed = recipe_rows(keep_right ? left.recipe : right.recipe, n, type);
     result.rows = result.rows.defined() ? result.rows * computed : computed;
-    result.recipe = left.recipe;
+    result.recipe = keep_right ? right.recipe : left.recipe;
   }
   return result;
 }

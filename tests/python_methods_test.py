@@ -1,0 +1,130 @@
+"""The methods in Python: the program's formulas as an operator that autograd, torch.compile and torch.export take."""
+
+import json
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+try:
+    import python_models as models
+    import tempera
+except ImportError as error:
+    pytest.skip(f"libtempera_torch.so is missing: {error}", allow_module_level=True)
+from tempera._library import ask_json
+from tempera._scales import Rows, Temperature, row_scales
+
+B, T, WIDTH, HEADS, KV, SIZE = 2, 9, 16, 4, 2, 8
+SHAPE = {"layers": 2, "layer": 0, "width": WIDTH, "heads": HEADS, "kv_heads": KV, "qk_size": SIZE, "v_size": SIZE, "vocabulary": 20,
+         "trained_length": 4, "kind": "causal"}
+NAMES = [method["name"] for method in tempera.methods()]
+# Every method, and the forms that compute something else.
+CASES = [(name, {}) for name in NAMES] + [
+    ("ssa", {"f": "mlp", "k": True}), ("ssa", {"f": "feature"}), ("ssa", {"g": "sigmoid"}), ("ssa", {"g": "expexp"}),
+    ("focal-learned", {"axis": "token"}), ("head,value", {}), ("ssmax,ssa", {}), ("head,focal-learned", {})]
+IDS = [name + "".join(f"-{key}={value}" for key, value in options.items()) for name, options in CASES]
+every = pytest.mark.parametrize("method, options", CASES, ids=IDS)
+
+
+def description(method, options, kind="causal"):
+    temperature = ask_json("temperature", json.dumps({"method": method, **options}))
+    return json.dumps({"temperature": temperature, "shape": {**SHAPE, "kind": kind}})
+
+
+def made(method, options, dtype=torch.float64):
+    """A temperature whose numbers are away from their start."""
+    temperature = Temperature(description(method, options)).to(dtype)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for number in temperature.numbers():
+            number.add_(0.2 * torch.randn(number.shape, generator=generator, dtype=torch.float64).to(number.dtype))
+    return temperature
+
+
+def inputs(dtype=torch.float64):
+    x = torch.randn(B, T, WIDTH, generator=torch.Generator().manual_seed(2), dtype=torch.float64).to(dtype)
+    position = torch.arange(T).expand(B, T)
+    return x, Rows(position + 1, position, torch.arange(B * T).view(B, T) % 20)
+
+
+def operands(temperature, x, rows):
+    past = torch.zeros(B, temperature.state_width, dtype=torch.float64) if temperature.keeps_state else None
+    known_tokens = rows.tokens
+    return temperature.numbers(), x, rows.n, rows.position, known_tokens, past, temperature.description
+
+
+def finished(scales, q, n):
+    return [scale.values(q[:, :heads], n) for scale, heads in zip(scales[:3], (HEADS, KV, KV)) if scale is not None]
+
+
+def test_all_methods_of_the_program_are_there():
+    assert NAMES[:4] == ["softmax", "focal", "focal-learned", "ssa"] and len(NAMES) == 11
+    ssa = next(method for method in tempera.methods() if method["name"] == "ssa")
+    assert {"name": "f", "default": "shared"}.items() <= next(o for o in ssa["options"] if o["name"] == "f").items()
+
+
+@every
+def test_opcheck(method, options):
+    temperature = made(method, options, torch.float32)
+    x, rows = inputs(torch.float32)
+    torch.library.opcheck(torch.ops.tempera.row_scales.default, operands(temperature, x.requires_grad_(), rows))
+
+
+@every
+def test_gradients(method, options):
+    temperature = made(method, options)
+    x, rows = inputs()
+    q = torch.randn(B, HEADS, T, SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    parameters = list(temperature.parameters())
+    past = operands(temperature, x, rows)[5]
+
+    def scales(x, *_):
+        return tuple(finished(temperature(x, rows, past), q, rows.n))
+
+    found = scales(x.requires_grad_(), *parameters)
+    if found and any(value.requires_grad for value in found):
+        assert torch.autograd.gradcheck(lambda *args: tuple(v for v in scales(*args) if v.requires_grad), (x, *parameters))
+
+
+@every
+def test_a_temperature_compiles_without_graph_breaks(method, options):
+    torch._dynamo.reset()
+    temperature = made(method, options, torch.float32)
+    x, rows = inputs(torch.float32)
+    q = torch.randn(B, HEADS, T, SIZE, generator=torch.Generator().manual_seed(3))
+    past = operands(temperature, x, rows)[5]
+
+    def total(x, q, rows):
+        parts = finished(temperature(x, rows, past), q, rows.n)
+        return sum((part.sum() for part in parts), x.sum())
+
+    assert torch.allclose(torch.compile(total, fullgraph=True, backend="aot_eager")(x, q, rows), total(x, q, rows))
+
+
+def test_the_recipe_is_the_kernels():
+    generator = torch.Generator().manual_seed(4)
+    make = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)
+    q, k, v = make(B, HEADS, T, SIZE), make(B, KV, T, SIZE), make(B, KV, T, SIZE)
+    recipe = tempera.Recipe(w=make(HEADS, SIZE), g=make(HEADS), c=make(HEADS), s=make(HEADS))
+    n = torch.arange(1, T + 1).expand(B, T)
+    inside = tempera.attention(q, k, v, causal=True, q_recipe=recipe)
+    outside = tempera.attention(q, k, v, causal=True, a_q=recipe.rows(q, n))
+    assert torch.allclose(inside, outside, atol=1e-12)
+
+
+def test_numbers_of_another_shape_are_refused():
+    temperature = made("head", {})
+    x, rows = inputs()
+    with pytest.raises(RuntimeError, match="another model"):
+        row_scales(temperature.description, temperature.known, [torch.zeros(3)], x, rows)
+
+
+def test_a_product_reads_the_rows_of_either_side():
+    x, rows = inputs()
+    q = torch.randn(B, HEADS, T, SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    one, other = made("ssmax,ssa", {"bias": True}), made("ssa,ssmax", {"bias": True})
+    for path, number in zip(one._paths, one.numbers()):
+        with torch.no_grad():
+            dict(zip(map(tuple, other._paths), other.numbers()))[tuple(path)].copy_(number)
+    for a, b in zip(finished(one(x, rows), q, rows.n), finished(other(x, rows), q, rows.n)):
+        assert torch.allclose(a, b, atol=1e-12)

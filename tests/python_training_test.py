@@ -1,0 +1,175 @@
+"""Training a temperature with what people train with: Trainer, accelerate with FSDP2, checkpointing, autocast, torch.compile."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from program import LONG
+
+transformers = pytest.importorskip("transformers")
+try:
+    import python_models as models
+    import tempera
+except ImportError as error:
+    pytest.skip(f"libtempera_torch.so is missing: {error}", allow_module_level=True)
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+
+METHODS = ["focal-learned", "ssa", "ssmax", "head,value"]
+both = pytest.mark.parametrize("attention", ["sdpa", "tempera"])
+
+
+def made(method, attention="sdpa", **options):
+    model = models.stir(tempera.apply(models.make("llama"), method, **options)).train()
+    model.set_attn_implementation(attention)
+    return model
+
+
+def gradients(model, ids, **changes):
+    model.zero_grad()
+    model(ids, labels=ids, use_cache=False, **changes).loss.backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
+def assert_same(one, other, tolerance=1e-5):
+    assert one.keys() == other.keys() and one
+    for name in one:
+        assert torch.allclose(one[name], other[name], atol=tolerance, rtol=1e-3), name
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_gradients_are_those_of_either_attention(method):
+    ids = models.tokens()
+    assert_same(gradients(made(method, freeze=False), ids), gradients(made(method, "tempera", freeze=False), ids))
+
+
+@both
+@pytest.mark.parametrize("method", METHODS)
+def test_gradient_checkpointing_changes_no_gradient(method, attention):
+    ids = models.tokens()
+    model = made(method, attention)
+    plain = gradients(model, ids)
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    assert_same(gradients(model, ids), plain, 1e-6)
+
+
+@both
+@pytest.mark.parametrize("method", METHODS)
+def test_autocast(method, attention):
+    ids = models.tokens()
+    model = made(method, attention)
+    plain = gradients(model, ids)
+    with torch.autocast("cpu", torch.bfloat16):
+        half = gradients(model, ids)
+    for name, gradient in half.items():
+        assert gradient.dtype == torch.float32
+        assert torch.nn.functional.cosine_similarity(gradient.flatten(), plain[name].flatten(), 0) > 0.9, name
+
+
+@both
+@pytest.mark.parametrize("method", METHODS if LONG else METHODS[:2])
+def test_the_whole_step_compiles_without_graph_breaks(method, attention):
+    torch._dynamo.reset()
+    ids = models.tokens()
+    model = made(method, attention)
+    plain = gradients(model, ids)
+    model.zero_grad()
+    torch.compile(model, fullgraph=True, backend="aot_eager")(ids, labels=ids, use_cache=False).loss.backward()
+    assert_same({name: p.grad for name, p in model.named_parameters() if p.grad is not None}, plain)
+
+
+@both
+@pytest.mark.parametrize("method", METHODS if LONG else METHODS[1:2])
+def test_the_forward_pass_exports(method, attention):
+    ids = models.tokens()
+    model = made(method, attention).eval()
+
+    class Logits(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, ids):
+            return self.model(ids, use_cache=False).logits
+
+    with torch.no_grad():
+        exported = torch.export.export(Logits(), (ids,), strict=False)
+        assert torch.allclose(exported.module()(ids), Logits()(ids), atol=1e-5)
+
+
+def rows(count=8):
+    return [{"input_ids": row, "labels": row} for row in models.tokens(count, 12)]
+
+
+def arguments(folder, **changes):
+    return transformers.TrainingArguments(output_dir=str(folder), max_steps=4, per_device_train_batch_size=2, learning_rate=0.05, use_cpu=True,
+                                          save_steps=2, report_to=[], disable_tqdm=True, **changes)
+
+
+def test_trainer_learns_the_new_numbers_alone_and_resumes(tmp_path):
+    pytest.importorskip("accelerate")
+    model = tempera.apply(models.make("llama"), "ssa").train()
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    transformers.Trainer(model, arguments(tmp_path), train_dataset=rows()).train()
+    moved = {name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
+    assert moved and all(".temperature." in name for name in moved)
+    kept = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint-4")
+    assert torch.equal(kept(models.tokens()).logits, model.eval()(models.tokens()).logits)
+    again = tempera.apply(models.make("llama"), "ssa").train()
+    transformers.Trainer(again, arguments(tmp_path), train_dataset=rows()).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    for name, parameter in model.named_parameters():
+        assert torch.allclose(parameter, dict(again.named_parameters())[name], atol=1e-6), name
+
+
+RANKS = """
+import sys
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+sys.path.insert(0, {tests!r})
+import python_models as models
+import tempera
+
+dist.init_process_group("gloo")
+mesh = init_device_mesh("cpu", (2,))
+model = models.stir(tempera.apply(models.make("llama"), "ssa", freeze=False)).train()
+for layer in model.model.layers:
+    fully_shard(layer, mesh=mesh)
+fully_shard(model, mesh=mesh)
+assert all(hasattr(parameter, "full_tensor") for parameter in model.parameters())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+ids = models.tokens(2, 12)[dist.get_rank():dist.get_rank() + 1]
+for _ in range(2):
+    optimizer.zero_grad()
+    model(ids, labels=ids, use_cache=False).loss.backward()
+    optimizer.step()
+state = {{name: value.full_tensor() for name, value in model.state_dict().items()}}
+tempera.save(model, {out!r} + ".temps")
+if dist.get_rank() == 0:
+    torch.save(state, {out!r})
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_two_ranks_with_fsdp2_make_the_steps_of_one(tmp_path):
+    script, out = tmp_path / "ranks.py", tmp_path / "state.pt"
+    script.write_text(RANKS.format(tests=os.path.dirname(__file__), out=str(out)))
+    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)],
+                          capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    model = models.stir(tempera.apply(models.make("llama"), "ssa", freeze=False)).train()
+    optimizer, ids = torch.optim.SGD(model.parameters(), lr=0.1), models.tokens(2, 12)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(ids, labels=ids, use_cache=False).loss.backward()
+        optimizer.step()
+    sharded = torch.load(out)
+    for name, value in model.state_dict().items():
+        assert torch.allclose(sharded[name], value, atol=1e-4, rtol=1e-3), name
+    kept = tempera.load(models.make("llama"), f"{out}.temps")
+    for ours, theirs in zip(tempera.temperatures(kept), tempera.temperatures(model)):
+        assert all(torch.allclose(a, b, atol=1e-4, rtol=1e-3) for a, b in zip(ours.numbers(), theirs.numbers()))
