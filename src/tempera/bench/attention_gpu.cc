@@ -10,8 +10,8 @@
 #include "tempera/bench/table.h"
 #include "tempera/bench/timing.h"
 #include "tempera/ops/attention.h"
-#include "tempera/ops/cuda_graph.h"
-#include "tempera/ops/prologue.h"
+#include "tempera/ops/graph.h"
+#include "tempera/ops/projected.h"
 #include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
 #include "tempera/temperature/rows.h"
@@ -72,16 +72,13 @@ class GpuContender {
     if (from_ == Start::kLibrary)
       return std::get<0>(at::_scaled_dot_product_cudnn_attention(
           q_, k_, v_, {}, /*compute_log_sumexp=*/true, 0.0, /*is_causal=*/true, false));
+    if (from_ == Start::kProjection) return from_projection();
     ops::AttentionArgs args;
     args.causal = true;
-    if (from_ == Start::kReady) {
-      args.q = q_;
-      args.k = k_;
-      args.v = v_;
-      apply(method_->forward(inputs(q_, k_, v_)), args);
-    } else {
-      prologue(args);
-    }
+    args.q = q_;
+    args.k = k_;
+    args.v = v_;
+    apply(method_->forward(inputs(q_, k_, v_)), args);
     return ops::attention(args).out;
   }
 
@@ -96,26 +93,21 @@ class GpuContender {
   }
 
   // As a layer of a model does it.
-  void prologue(ops::AttentionArgs& args) const {
-    const auto heads = projection_.unflatten(2, {-1, shape_.size}).transpose(1, 2);
-    const auto parts = heads.split_with_sizes({shape_.heads, shape_.kv_heads, shape_.kv_heads}, 1);
-    const RowScales scales = method_->forward(inputs(parts[0], parts[1], parts[2]));
-    ops::PrologueArgs prologue{.x = projection_, .size = shape_.size, .operands = {}};
-    prologue.cos = cos_;
-    prologue.sin = sin_;
-    const RowScale* list[] = {&scales.q, &scales.k, &scales.v};
-    for (size_t i = 0; i < parts.size(); ++i) {
-      ops::PrologueOperand operand{.heads = parts[i].size(1),
-                                   .rotate = i < 2,
-                                   .rows = list[i]->rows,
-                                   .recipe = list[i]->recipe};
-      operand.recipe.source.reset();
-      prologue.operands.push_back(operand);
-    }
-    const auto finished = ops::prologue(prologue);
-    args.q = finished[0];
-    args.k = finished[1];
-    args.v = finished[2];
+  torch::Tensor from_projection() const {
+    ops::ProjectedArgs args;
+    args.q = ops::heads_of(projection_, 0, shape_.heads, shape_.size);
+    args.k = ops::heads_of(projection_, shape_.heads, shape_.kv_heads, shape_.size);
+    args.v =
+        ops::heads_of(projection_, shape_.heads + shape_.kv_heads, shape_.kv_heads, shape_.size);
+    const RowScales scales = method_->forward(inputs(args.q.rows, args.k.rows, args.v.rows));
+    args.q.scale = scales.q;
+    args.k.scale = scales.k;
+    args.v.scale = scales.v;
+    args.q_n = args.k_n = rows_.n;
+    args.cos = cos_;
+    args.sin = sin_;
+    args.attention.causal = true;
+    return ops::attend(args).out;
   }
 
   AttentionShape shape_;

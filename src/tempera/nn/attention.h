@@ -9,44 +9,32 @@
 
 #include "tempera/nn/cache.h"
 #include "tempera/nn/config.h"
+#include "tempera/nn/inspection.h"
 #include "tempera/nn/layers.h"
 #include "tempera/nn/positions.h"
+#include "tempera/ops/projected.h"
 #include "tempera/temperature/method.h"
 #include "tempera/temperature/rows.h"
 
 namespace tempera::nn {
 
 // The rows of one sequence side, as all layers see them.
-struct Rows {
+struct SequenceRows {
   SequenceMask mask;
   RowCounts counts;        // made from the mask, without a window
   torch::Tensor window_n;  // (B, T): n of the layers that have a window
   torch::Tensor tokens;    // (B, T)
 };
 
-// What one attention layer did, for chosen pairs of a query row and a key.
-struct LayerInspection {
-  torch::Tensor weight;         // (B, H, pairs): the attention weight of the row on the key;
-                                // undefined where it is not of the kind that was asked for
-  torch::Tensor entropy;        // (B, H, pairs): of all weights of the row, in nats; likewise
-  torch::Tensor a_q, a_k, a_v;  // (heads): mean scale over all rows that are no padding
-};
-
-struct Inspection {
-  torch::Tensor rows, keys;  // (B, pairs) int64: which weights are wanted
-  std::vector<LayerInspection> layers;
-  bool cross = false;  // weights of the cross-attentions, not of the self-attentions
-};
-
 // The other sequence of a cross-attention.
 struct Source {
   torch::Tensor x;  // (B, Tk, width)
-  Rows rows;
+  SequenceRows rows;
 };
 
 // What the layers of one pass share.
 struct Pass {
-  Rows rows;
+  SequenceRows rows;
   Angles angles;
   torch::Tensor bias;                           // of the logits; undefined: none
   torch::Tensor lengths = {};                   // (B) int32: rows of the cache, these included
@@ -88,21 +76,20 @@ class Attention final : public torch::nn::Module {
   Method& method() { return *method_; }
 
  private:
-  torch::Tensor head_norm(const torch::Tensor& rows, const torch::Tensor& gain) const;
-  RowInfo cross_queries(const torch::Tensor& x, const Pass& pass, const SequenceMask& source,
-                        int64_t source_rows) const;
-  LayerInputs cross_inputs(const RowInfo& queries, const Source& source) const;
-  torch::Tensor attend(const LayerInputs& inputs, const Pass& pass, const Rows& keys);
-  // Whether norms, rotation, temperatures and layout are one pass over this projection.
-  bool has_prologue(const torch::Tensor& qkv, const Pass& pass) const;
-  torch::Tensor attend_projected(const torch::Tensor& qkv, const RowInfo& rows, const Pass& pass);
-  void set_mask(ops::AttentionArgs& args, const Pass& pass, const Rows& keys) const;
-  torch::Tensor attend_cached(const LayerInputs& inputs, const Pass& pass, LayerCache& cache);
-  const torch::Tensor& counts(const Rows& rows) const {
+  const torch::Tensor& counts(const SequenceRows& rows) const {
     return options_.window ? rows.window_n : rows.counts.n;
   }
+  RowInfo cross_queries(const torch::Tensor& x, const Pass& pass, const SequenceMask& source,
+                        int64_t source_rows) const;
   ops::AttentionArgs limits(const Pass& pass) const;
-  ops::AttentionArgs arguments(const LayerInputs& inputs, const Pass& pass) const;
+  ops::ProjectedArgs arguments(const Pass& pass) const;
+  ops::ProjectedArgs cross_arguments(const torch::Tensor& x, const Pass& pass,
+                                     const SequenceMask& source) const;
+  void set_source(ops::ProjectedArgs& args, const torch::Tensor& source) const;
+  RowScales set_scales(ops::ProjectedArgs& args, const RowInfo& queries, const RowInfo& keys,
+                       const torch::Tensor& past = {});
+  torch::Tensor attend(ops::ProjectedArgs& args, const RowInfo& queries, const RowInfo& keys,
+                       const Pass& pass);
   torch::Tensor merged(const torch::Tensor& out) const;
 
   AttentionOptions options_;

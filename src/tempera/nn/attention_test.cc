@@ -44,7 +44,7 @@ torch::Tensor rows_pattern(int64_t batch, int64_t rows, double phase) {
   return (index * 0.7391 + phase).sin().view({batch, rows, kWidth}).to(torch::kFloat32);
 }
 
-Rows make_rows(const SequenceMask& mask, int64_t batch, int64_t rows) {
+SequenceRows make_rows(const SequenceMask& mask, int64_t batch, int64_t rows) {
   return {mask, sequence_rows(mask, batch, rows, torch::kCPU), {}, token_pattern(batch, rows, 11)};
 }
 

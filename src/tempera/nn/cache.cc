@@ -21,42 +21,20 @@ LayerCache::LayerCache(const Method& method, int64_t batch, int64_t capacity,
   TEMPERA_CHECK(method.cacheable(), "the temperature method '", method.specs().front().name,
                 "' reads rows that come later with these options: it cannot run with a cache");
   const auto& shape = method.shape();
-  k_ = torch::zeros({batch, shape.kv_heads, capacity, shape.qk_size}, options);
-  v_ = torch::zeros({batch, shape.kv_heads, capacity, shape.v_size}, options);
-}
-
-void LayerCache::append(const torch::Tensor& k, const torch::Tensor& v, const RowScales& scales,
-                        const torch::Tensor& n) {
-  const int64_t rows = k.size(2);
-  TEMPERA_CHECK(length_ + rows <= capacity(), "the cache has room for ", capacity(),
-                " rows: ", length_, " are there and ", rows,
-                " more given; make it with a larger capacity");
-  k_.narrow(2, length_, rows).copy_(k);
-  v_.narrow(2, length_, rows).copy_(v);
-  append_scale(a_k_, scales.k, n);
-  append_scale(a_v_, scales.v, n);
-  state_.append(scales.state);
-  length_ += rows;
-}
-
-void LayerCache::append_scale(torch::Tensor& kept, const RowScale& scale, const torch::Tensor& n) {
-  if (!scale.present()) return;
-  const auto type = scale_type(k_.scalar_type());
-  if (!kept.defined())
-    kept = torch::ones({k_.size(0), k_.size(1), capacity()}, k_.options().dtype(type));
-  kept.narrow(2, length_, n.size(1)).copy_(finish(scale, n, type));
+  keys_.k = torch::zeros({batch, shape.kv_heads, capacity, shape.qk_size}, options);
+  keys_.v = torch::zeros({batch, shape.kv_heads, capacity, shape.v_size}, options);
 }
 
 void LayerCache::truncate(int64_t length) {
-  TEMPERA_CHECK(length >= 0 && length <= length_, "a cache of ", length_,
+  TEMPERA_CHECK(length >= 0 && length <= keys_.length, "a cache of ", keys_.length,
                 " rows cannot be truncated to ", length);
-  length_ = length;
+  keys_.length = length;
   state_.truncate(length);
 }
 
 LayerCache LayerCache::select(const std::vector<int64_t>& sequences) const {
   LayerCache copy = *this;
-  for (torch::Tensor* tensor : {&copy.k_, &copy.v_, &copy.a_k_, &copy.a_v_})
+  for (torch::Tensor* tensor : {&copy.keys_.k, &copy.keys_.v, &copy.keys_.a_k, &copy.keys_.a_v})
     *tensor = pick(*tensor, sequences);
   copy.state_ = state_.select(sequences);
   return copy;

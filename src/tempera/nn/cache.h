@@ -5,45 +5,36 @@
 #include <cstdint>
 #include <vector>
 
+#include "tempera/ops/projected.h"
 #include "tempera/temperature/method.h"
 #include "tempera/temperature/rows.h"
 #include "tempera/temperature/state.h"
 
 namespace tempera::nn {
 
-// What an attention layer keeps of the rows it has seen: keys as they enter the product (normed and
-// rotated), values, the finished scales of both where the method has them, and the method's own
-// state.
+// What an attention layer keeps of the rows it has seen: keys and values as ops::attend() leaves
+// them, and the method's own state.
 class LayerCache {
  public:
   LayerCache(const Method& method, int64_t batch, int64_t capacity,
              const torch::TensorOptions& options);
 
-  int64_t length() const { return length_; }
-  int64_t capacity() const { return k_.size(2); }
-  const torch::Tensor& k() const { return k_; }      // (B, Hkv, capacity, size)
-  const torch::Tensor& v() const { return v_; }      // (B, Hkv, capacity, size)
-  const torch::Tensor& a_k() const { return a_k_; }  // (B, Hkv, capacity); undefined: 1
-  const torch::Tensor& a_v() const { return a_v_; }
+  ops::KeyCache& keys() { return keys_; }
+  int64_t length() const { return keys_.length; }
   const MethodState& state() const { return state_; }
+  // Of the rows whose scales these are.
+  void append_state(const RowScales& scales) { state_.append(scales.state); }
 
-  // k and v: (B, Hkv, rows, size); n: (B, rows) of these rows.
-  void append(const torch::Tensor& k, const torch::Tensor& v, const RowScales& scales,
-              const torch::Tensor& n);
   void truncate(int64_t length);
   // Of a cross-attention, whose keys and values stay as they are: the state alone follows the rows
   // that read them.
-  void append_state(const RowScales& scales) { state_.append(scales.state); }
   void truncate_state(int64_t length) { state_.truncate(length); }
   // An independent copy of the named sequences, in that order.
   LayerCache select(const std::vector<int64_t>& sequences) const;
 
  private:
-  void append_scale(torch::Tensor& kept, const RowScale& scale, const torch::Tensor& n);
-
-  torch::Tensor k_, v_, a_k_, a_v_;
+  ops::KeyCache keys_;
   MethodState state_;
-  int64_t length_ = 0;
 };
 
 // The caches of a model's layers and the tokens that are in them. All sequences have the same

@@ -44,12 +44,12 @@ torch::Tensor activate(Activation activation, const torch::Tensor& rows) {
       return ops::swiglu(rows);
     case Activation::kGegluTanh: {
       const auto halves = rows.chunk(2, -1);
-      return torch::gelu(halves[0], "tanh") * halves[1];
+      return ops::gelu(halves[0], /*by_tanh=*/true) * halves[1];
     }
     case Activation::kGelu:
-      return torch::gelu(rows);
+      return ops::gelu(rows, /*by_tanh=*/false);
     case Activation::kGeluTanh:
-      return torch::gelu(rows, "tanh");
+      return ops::gelu(rows, /*by_tanh=*/true);
     case Activation::kRelu:
       return torch::relu(rows);
   }

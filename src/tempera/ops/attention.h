@@ -17,8 +17,6 @@ struct Recipe {
   at::Tensor g, c, s;       // (heads)
   bool g_is_logit = false;  // sigmoid(g) stands for g
 };
-// The factor of log n: g, or its sigmoid. Undefined: none.
-at::Tensor slope_of(const Recipe& recipe);
 
 // out = softmax(cap(scale * a_q a_k <q, k> + bias) * post) (a_v v), masked last. An undefined
 // tensor is absent.

@@ -6,7 +6,7 @@
 #include <functional>
 #include <limits>
 
-#include "tempera/ops/backend.h"
+#include "tempera/ops/composed/composed.h"
 #include "tempera/ops/schema.h"
 #include "tempera/ops/test_util.h"
 
@@ -31,7 +31,7 @@ AttentionArgs plain(at::ScalarType type, int64_t heads = 4, int64_t kv_heads = 2
 // Everything that the composition can do.
 AttentionArgs composable(at::ScalarType type) {
   AttentionArgs args = plain(type);
-  const at::ScalarType real = real_type(type);
+  const at::ScalarType real = scale_type(type);
   args.a_q = random({2, 4, 37}, 4, real);
   args.a_k = random({1, 2, 37}, 5, real);
   args.a_v = random({2, 2, 1}, 6, real);
@@ -58,7 +58,7 @@ AttentionArgs composable(at::ScalarType type) {
 // What it cannot.
 AttentionArgs everything(at::ScalarType type) {
   AttentionArgs args = composable(type);
-  const at::ScalarType real = real_type(type);
+  const at::ScalarType real = scale_type(type);
   args.sinks = random({4}, 17, real);
   args.post = random({2, 1, 37}, 18, real);
   args.cap = 3;
@@ -134,7 +134,7 @@ TEST(Attention, AgreesWithTheCompositionInValueAndGradients) {
     }
     const double bound = type == at::kDouble ? 1e-10 : 2e-4;
     const at::Tensor out = attention(ours).out;
-    const at::Tensor expected = attention_composed(theirs).out;
+    const at::Tensor expected = composed_backend().attention(theirs).out;
     EXPECT_LT(error_of(out, expected), bound);
     const at::Tensor weight = random(expected.sizes(), 31);
     out.backward(weight.to(type));
@@ -158,7 +158,7 @@ TEST(Attention, ACompositionInPiecesIsTheWhole) {
   AttentionArgs theirs = ours;
   require_gradients(ours);
   require_gradients(theirs);
-  const at::Tensor out = attention(ours).out, expected = attention_composed(theirs).out;
+  const at::Tensor out = attention(ours).out, expected = composed_backend().attention(theirs).out;
   EXPECT_LT(error_of(out, expected), 2e-4);
   const at::Tensor weight = random(expected.sizes(), 55, at::kFloat);
   out.backward(weight);
@@ -173,7 +173,7 @@ TEST(Attention, CrossAttentionAgreesWithTheComposition) {
   args.key_counts = at::arange(58).view({2, 29});
   args.v_recipe = {.source = {}, .w = {}, .g = random({2}, 40), .c = random({2}, 41), .s = {}};
   args.q_recipe.g = random({4}, 42);
-  EXPECT_LT(error_of(attention(args).out, attention_composed(args).out), 1e-12);
+  EXPECT_LT(error_of(attention(args).out, composed_backend().attention(args).out), 1e-12);
 }
 
 TEST(Attention, StatisticsAgreeWithTheComposition) {
@@ -185,7 +185,7 @@ TEST(Attention, StatisticsAgreeWithTheComposition) {
           .fill_(-std::numeric_limits<double>::infinity())
           .narrow(2, 29, 1)
           .fill_(1);
-    const AttentionResult ours = attention(args), theirs = attention_composed(args);
+    const AttentionResult ours = attention(args), theirs = composed_backend().attention(args);
     EXPECT_TRUE(ours.lse.isinf().equal(theirs.lse.isinf()));
     EXPECT_LT(error_of(ours.lse.masked_fill(ours.lse.isinf(), 0),
                        theirs.lse.masked_fill(theirs.lse.isinf(), 0)),

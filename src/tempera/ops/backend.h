@@ -1,56 +1,65 @@
 #pragma once
 
-#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/Tensor.h>
 
-#include <array>
 #include <vector>
 
-#include "tempera/ops/attention.h"
-#include "tempera/ops/checks.h"
+#include "tempera/ops/fused.h"
+#include "tempera/ops/projected.h"
 #include "tempera/ops/schema.h"
 
-// What the dispatcher calls below autograd, one function a device and operator.
+// What stands behind the operations of attention.h, projected.h, fused.h and linear.h, which check
+// their arguments before they ask it.
 namespace tempera::ops {
 
-// Defined beside the registrations, so that whatever calls an operator also links them, even out of
-// an archive.
-c10::OperatorHandle find_operator(const char* name);
-
-struct BackwardArgs {
-  at::Tensor d_out, d_lse;  // undefined: 0
-  at::Tensor out, lse;      // of the forward pass
-  AttentionArgs inputs;
-  std::array<bool, kDifferentiable> wanted{};  // in the order of visit_differentiable
+// Gain and bias: one number for each column; undefined: 1 and 0. Not centred: RMSNorm.
+struct NormWeights {
+  at::Tensor gain, bias;
+  double epsilon = 0;
+  bool centred = false;
 };
 
-AttentionResult attention_cpu(const AttentionArgs& args);
-AttentionResult attention_meta(const AttentionArgs& args);
-// Written with torch's own operators (any device, differentiable): the scales are multiplied to q,
-// k and v in front of at::scaled_dot_product_attention. Throws tempera::Error for what that cannot
-// do. Gives `out`, and with want_entropy lse and entropy.
-AttentionResult attention_composed(const AttentionArgs& args);
-AttentionResult decode_composed(const DecodeArgs& args);
-// Whether libtorch's fused attention can do it: every key or plain causality, nothing but scales on
-// the logits, and `out` alone wanted.
-bool is_plain(const AttentionArgs& args);
-// Whether attention on a GPU is composed: our own kernels are for what libtorch's cannot do.
-bool composes(const AttentionArgs& args);
+struct AdamWState {
+  at::Tensor parameter, gradient, mean, square;
+};
 
-// One gradient a differentiable input; undefined where it is not wanted.
-std::vector<at::Tensor> attention_backward_cpu(const BackwardArgs& args);
-std::vector<at::Tensor> attention_backward_meta(const BackwardArgs& args);
+// One for each kind of device. Everything but attention_forward and attention_backward is
+// differentiable. A backend decides for itself which of its kernels, or of torch's operators, does
+// the work.
+class Backend {
+ public:
+  virtual ~Backend() = default;
 
-AttentionResult decode_cpu(const DecodeArgs& args);
-AttentionResult decode_meta(const DecodeArgs& args);
+  virtual AttentionResult attention(const AttentionArgs& args) const = 0;
+  virtual AttentionResult decode(const DecodeArgs& args) const = 0;
+  virtual ProjectedResult attend(const ProjectedArgs& args, KeyCache* cache) const = 0;
+  virtual void remember(const ProjectedArgs& args, KeyCache& cache) const = 0;
 
-// Uninitialised results of the right shapes, dtypes and strides.
-template <class Args>
-AttentionResult empty_result(const Args& args, const Dims& dims);
-std::vector<at::Tensor> empty_gradients(const BackwardArgs& args);
+  virtual at::Tensor norm(const at::Tensor& x, const NormWeights& weights) const = 0;
+  virtual NormedSum add_norm(const at::Tensor& x, const at::Tensor& residual,
+                             const NormWeights& weights) const = 0;
+  virtual at::Tensor swiglu(const at::Tensor& gate_up) const = 0;
+  virtual at::Tensor gelu(const at::Tensor& x, bool by_tanh) const = 0;
+  virtual at::Tensor embedding(const at::Tensor& table, const at::Tensor& ids,
+                               at::ScalarType type) const = 0;
+  virtual at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                            const at::Tensor& positions) const = 0;
+  virtual at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& bias) const = 0;
+  virtual at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
+                                          const at::Tensor& targets,
+                                          double label_smoothing) const = 0;
+  virtual void adamw(const AdamWState& state, const AdamWStep& step) const = 0;
 
-// The dtype of everything that is not q, k, v or like them.
-inline at::ScalarType real_type(at::ScalarType type) {
-  return type == at::kDouble ? at::kDouble : at::kFloat;
-}
+  // Whether attention goes to a kernel; else it is a composition, which is differentiable by
+  // itself.
+  virtual bool has_kernel(const AttentionArgs& args) const = 0;
+  // Below autograd, for the dispatcher. One gradient for each differentiable input; undefined
+  // where it is not wanted.
+  virtual AttentionResult attention_forward(const AttentionArgs& args) const = 0;
+  virtual std::vector<at::Tensor> attention_backward(const BackwardArgs& args) const = 0;
+};
+
+const Backend& backend_of(const at::Tensor& x);
 
 }  // namespace tempera::ops

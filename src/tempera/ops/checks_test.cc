@@ -7,7 +7,7 @@
 #include <string>
 
 #include "tempera/base/error.h"
-#include "tempera/ops/backend.h"
+#include "tempera/ops/composed/composed.h"
 #include "tempera/ops/test_util.h"
 
 namespace tempera::ops {
@@ -224,7 +224,7 @@ TEST(Checks, TheCompositionNamesWhatItCannotDo) {
   for (const BadCase& bad : cases) {
     AttentionArgs args = good();
     bad.spoil(args);
-    const std::string message = message_of([&] { attention_composed(args); });
+    const std::string message = message_of([&] { composed_backend().attention(args); });
     EXPECT_NE(message.find(bad.message), std::string::npos) << message;
     EXPECT_NE(message.find("not available"), std::string::npos) << message;
   }

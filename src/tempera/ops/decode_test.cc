@@ -4,7 +4,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/ops/attention.h"
-#include "tempera/ops/backend.h"
+#include "tempera/ops/composed/composed.h"
 #include "tempera/ops/test_util.h"
 
 namespace tempera::ops {
@@ -138,10 +138,10 @@ TEST(Decode, AgreesWithTheComposition) {
       DecodeArgs args = composable_cache(at::kDouble);
       args.causal = causal;
       args.window = window;
-      EXPECT_LT(error_of(decode_composed(args).out, decode(args).out), 1e-12);
+      EXPECT_LT(error_of(composed_backend().decode(args).out, decode(args).out), 1e-12);
       args.key_start = at::tensor({2, 11}, at::kLong);
       args.a_k = args.a_k.slice(0, 0, 1).slice(2, 0, 1);
-      EXPECT_LT(error_of(decode_composed(args).out, decode(args).out), 1e-12);
+      EXPECT_LT(error_of(composed_backend().decode(args).out, decode(args).out), 1e-12);
     }
 }
 
@@ -149,21 +149,21 @@ TEST(Decode, TheCompositionReadsPagesAndNothingBeyondALength) {
   DecodeArgs args = composable_cache(at::kDouble);
   const at::Tensor expected = decode(args).out;
   for (at::Tensor* cache : {&args.k, &args.v}) (*cache)[1].slice(1, 13).fill_(NAN);
-  EXPECT_LT(error_of(decode_composed(args).out, expected), 1e-12);
+  EXPECT_LT(error_of(composed_backend().decode(args).out, expected), 1e-12);
   DecodeArgs pages = paged(args);
   pages.block_table[1][4] = 999;
-  EXPECT_LT(error_of(decode_composed(pages).out, expected), 1e-12);
+  EXPECT_LT(error_of(composed_backend().decode(pages).out, expected), 1e-12);
   args.lengths = at::tensor({0, 13}, at::kInt);
-  EXPECT_LT(error_of(decode_composed(args).out, decode(args).out), 1e-12);
+  EXPECT_LT(error_of(composed_backend().decode(args).out, decode(args).out), 1e-12);
   args.lengths.zero_();
-  EXPECT_LT(error_of(decode_composed(args).out, decode(args).out), 1e-12);
+  EXPECT_LT(error_of(composed_backend().decode(args).out, decode(args).out), 1e-12);
 }
 
 TEST(Decode, TheCompositionNamesWhatItCannotDo) {
   DecodeArgs args = composable_cache(at::kDouble);
   args.sinks = at::ones({kHeads});
   try {
-    decode_composed(args);
+    composed_backend().decode(args);
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("sinks (sink logits) is not available"),

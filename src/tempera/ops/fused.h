@@ -28,12 +28,8 @@ at::Tensor embedding(const at::Tensor& table, const at::Tensor& ids, at::ScalarT
 // (..., 2 F) -> (..., F): silu of the first half times the second.
 at::Tensor swiglu(const at::Tensor& gate_up);
 
-// The q, k, v of a joint projection (B, T, (H + 2 Hkv) D), each as (B, heads, T, D): copies that
-// lie as (B, T, heads, D), or where there are no gradients parts of the projection itself.
-struct Heads {
-  at::Tensor q, k, v;
-};
-Heads split_heads(const at::Tensor& qkv, int64_t heads, int64_t kv_heads);
+// x times the normal distribution's share below it, or the usual approximation by tanh.
+at::Tensor gelu(const at::Tensor& x, bool by_tanh);
 
 // Rotates column c with column c + pairs of x (B, H, T, D) by the angle whose cosine and sine stand
 // in row positions[b, t] (t where undefined) of the tables (length, pairs); columns from 2 pairs on

@@ -6,6 +6,7 @@
 
 #include <functional>
 
+#include "tempera/ops/projected.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::ops {
@@ -105,8 +106,8 @@ TEST_P(Fused, WithoutGradientsTheValuesAreTheSame) {
   const at::Tensor x = GetParam().of(at::randn({2, 3, 64})).requires_grad_();
   const at::Tensor gain = numbers({64}), cos = numbers({3, 4}), sin = numbers({3, 4});
   const auto all = [&] {
-    const Heads h = split_heads(x, 4, 2);
-    return Inputs{norm(x, gain, {}, 1e-5, true), swiglu(x), h.q, h.k, h.v, rotary(h.k, cos, sin)};
+    const at::Tensor rows = heads_of(x, 4, 2, 8).rows;
+    return Inputs{norm(x, gain, {}, 1e-5, true), swiglu(x), gelu(x, true), rotary(rows, cos, sin)};
   };
   const Inputs with = all();
   const at::NoGradGuard no_grad;
@@ -114,15 +115,11 @@ TEST_P(Fused, WithoutGradientsTheValuesAreTheSame) {
   for (size_t i = 0; i < with.size(); ++i) EXPECT_TRUE(at::equal(with[i], without[i])) << i;
 }
 
-TEST_P(Fused, SplitHeads) {
-  expect_agrees(
-      {at::randn({2, 3, (4 + 2 * 2) * 8})},
-      [](const Inputs& in) {
-        const Heads h = split_heads(in[0], 4, 2);
-        EXPECT_TRUE(h.q.transpose(1, 2).is_contiguous());
-        return h.q.sum(1) * 2 + h.k.sum(1) * 3 + h.v.square().sum(1);
-      },
-      GetParam());
+TEST_P(Fused, Gelu) {
+  for (const bool by_tanh : {false, true})
+    expect_agrees(
+        {at::randn({3, 5, 40}) * 3}, [&](const Inputs& in) { return gelu(in[0], by_tanh); },
+        GetParam());
 }
 
 TEST_P(Fused, RotaryTurnsPairsAndBack) {

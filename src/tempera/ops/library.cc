@@ -1,3 +1,5 @@
+#include "tempera/ops/library.h"
+
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -6,8 +8,8 @@
 
 #include "tempera/ops/autograd.h"
 #include "tempera/ops/backend.h"
-#include "tempera/ops/cuda.h"
-#include "tempera/ops/schema.h"
+#include "tempera/ops/meta.h"
+#include "tempera/ops/scale.h"
 
 // The operators are registered as boxed kernels: their arguments are many, and are written down in
 // schema.h alone.
@@ -79,7 +81,7 @@ BackwardArgs backward_args(const Stack& values) {
 // An operator returns a tensor in every place: an empty one stands for what was not asked for.
 at::Tensor or_empty(const at::Tensor& tensor, const at::Tensor& like) {
   if (tensor.defined()) return tensor;
-  return at::empty({0}, like.options().dtype(real_type(like.scalar_type())));
+  return at::empty({0}, like.options().dtype(scale_type(like.scalar_type())));
 }
 
 void push(Stack* stack, const AttentionResult& result) {
@@ -93,18 +95,15 @@ void boxed_attention(const c10::OperatorHandle& handle, Stack* stack) {
   push(stack, kFunction(attention_args(take(stack, handle.schema().arguments().size()))));
 }
 
-AttentionResult attention_gpu(const AttentionArgs& args) {
-  return composes(args) ? attention_composed(args) : cuda::attention(args);
+AttentionResult attention_below(const AttentionArgs& args) {
+  return backend_of(args.q).attention_forward(args);
 }
 
-AttentionResult decode_gpu(const DecodeArgs& args) {
-  return cuda::takes(args) ? cuda::decode(args) : decode_composed(args);
+std::vector<at::Tensor> backward_below(const BackwardArgs& args) {
+  return backend_of(args.inputs.q).attention_backward(args);
 }
 
-// The composition is differentiable by itself and needs no function of its own.
-AttentionResult attention_with_gradients(const AttentionArgs& args) {
-  return args.q.is_cuda() && composes(args) ? attention_composed(args) : attention_autograd(args);
-}
+AttentionResult decode_below(const DecodeArgs& args) { return backend_of(args.q).decode(args); }
 
 template <std::vector<at::Tensor> (*kFunction)(const BackwardArgs&)>
 void boxed_backward(const c10::OperatorHandle& handle, Stack* stack) {
@@ -133,8 +132,6 @@ torch::CppFunction boxed() {
 
 }  // namespace
 
-bool composes(const AttentionArgs& args) { return is_plain(args) || !cuda::takes(args); }
-
 c10::OperatorHandle find_operator(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
 }
@@ -147,25 +144,25 @@ TORCH_LIBRARY(tempera, library) {
 }
 
 TORCH_LIBRARY_IMPL(tempera, CPU, library) {
-  library.impl("attention", boxed<&boxed_attention<&attention_cpu>>());
-  library.impl("attention_backward", boxed<&boxed_backward<&attention_backward_cpu>>());
-  library.impl("decode", boxed<&boxed_decode<&decode_cpu>>());
+  library.impl("attention", boxed<&boxed_attention<&attention_below>>());
+  library.impl("attention_backward", boxed<&boxed_backward<&backward_below>>());
+  library.impl("decode", boxed<&boxed_decode<&decode_below>>());
 }
 
 TORCH_LIBRARY_IMPL(tempera, CUDA, library) {
-  library.impl("attention", boxed<&boxed_attention<&attention_gpu>>());
-  library.impl("attention_backward", boxed<&boxed_backward<&cuda::attention_backward>>());
-  library.impl("decode", boxed<&boxed_decode<&decode_gpu>>());
+  library.impl("attention", boxed<&boxed_attention<&attention_below>>());
+  library.impl("attention_backward", boxed<&boxed_backward<&backward_below>>());
+  library.impl("decode", boxed<&boxed_decode<&decode_below>>());
 }
 
 TORCH_LIBRARY_IMPL(tempera, Meta, library) {
   library.impl("attention", boxed<&boxed_attention<&attention_meta>>());
-  library.impl("attention_backward", boxed<&boxed_backward<&attention_backward_meta>>());
+  library.impl("attention_backward", boxed<&boxed_backward<&empty_gradients>>());
   library.impl("decode", boxed<&boxed_decode<&decode_meta>>());
 }
 
 TORCH_LIBRARY_IMPL(tempera, Autograd, library) {
-  library.impl("attention", boxed<&boxed_attention<&attention_with_gradients>>());
+  library.impl("attention", boxed<&boxed_attention<&attention_traced>>());
   library.impl("attention_backward", torch::autograd::autogradNotImplementedFallback());
   library.impl("decode", boxed<&decode_without_gradients>());
 }

@@ -11,8 +11,8 @@
 #include "tempera/base/error.h"
 #include "tempera/kernels/attention.h"
 #include "tempera/kernels/mask.h"
-#include "tempera/ops/backend.h"
 #include "tempera/ops/host_mask.h"
+#include "tempera/ops/meta.h"
 
 // From tensors to the kernels' pointers and strides.
 namespace tempera::ops {
@@ -175,9 +175,6 @@ kernels::AttentionOutputs<T> outputs_of(const AttentionResult& result) {
           .entropy = rows(result.entropy),
           .head_max = result.head_max.defined() ? result.head_max.mutable_data_ptr<R>() : nullptr};
 }
-
-// Nobody sees a key.
-void fill_empty(const AttentionResult& result);
 
 // torch's allocator aligns to 64 bytes, as the kernels ask.
 inline at::Tensor byte_workspace(size_t bytes, const at::Device& device) {

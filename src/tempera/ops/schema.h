@@ -150,6 +150,13 @@ struct Read {
   }
 };
 
+struct BackwardArgs {
+  at::Tensor d_out, d_lse;  // undefined: 0
+  at::Tensor out, lse;      // of the forward pass
+  AttentionArgs inputs;
+  std::array<bool, kDifferentiable> wanted{};  // in the order of visit_differentiable
+};
+
 inline std::array<at::Tensor, kDifferentiable> differentiable(const AttentionArgs& args) {
   std::array<at::Tensor, kDifferentiable> tensors;
   size_t next = 0;

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "tempera/base/error.h"
-#include "tempera/ops/cuda.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::train {
@@ -11,9 +10,9 @@ namespace tempera::train {
 bool GraphStep::possible(const nn::Model& model, const torch::Device& device,
                          const OptimizerOptions& options) {
   const nn::ModelConfig& config = model.config();
-  return device.is_cuda() && ops::cuda::has_kernels(device) &&
-         options.kind == OptimizerKind::kAdamW && config.dropout_attention == 0 &&
-         config.dropout_residual == 0 && config.dropout_embedding == 0;
+  return ops::CudaGraph::possible(device) && options.kind == OptimizerKind::kAdamW &&
+         config.dropout_attention == 0 && config.dropout_residual == 0 &&
+         config.dropout_embedding == 0;
 }
 
 GraphStep::GraphStep(nn::Model& model, Optimizer& optimizer, const OptimizerOptions& options,

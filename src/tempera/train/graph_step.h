@@ -9,7 +9,7 @@
 
 #include "tempera/nn/model.h"
 #include "tempera/ops/adamw_list.h"
-#include "tempera/ops/cuda_graph.h"
+#include "tempera/ops/graph.h"
 #include "tempera/train/optimizer.h"
 #include "tempera/train/weight_copies.h"
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tempera/nn/testing_model.h"
-#include "tempera/ops/cuda.h"
+#include "tempera/ops/graph.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::train {
@@ -48,7 +48,7 @@ std::vector<double> losses(const std::string& method, torch::ScalarType type, bo
 
 TEST(GraphStep, FollowsTheStepsWithoutAGraph) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU that torch can use";
-  if (!ops::cuda::has_kernels(torch::kCUDA)) GTEST_SKIP() << "this program has no CUDA kernels";
+  if (!ops::CudaGraph::possible(torch::kCUDA)) GTEST_SKIP() << "this program has no CUDA kernels";
   for (const std::string method : {"softmax", "ssa", "focal"}) {
     const auto expected = losses(method, torch::kFloat32, /*in_graph=*/false);
     const auto exact = losses(method, torch::kFloat32, /*in_graph=*/true);

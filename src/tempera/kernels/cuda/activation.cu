@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 int64_t packs_of(const ActivationParams<T>& p) {
-  TEMPERA_CHECK(p.size >= 8 && p.size % 8 == 0, "activation of rows of ", p.size,
+  TEMPERA_CHECK(takes_columns(p.size), "activation of rows of ", p.size,
                 " columns: a multiple of 8 expected");
   return p.rows * p.size / kPack;
 }

@@ -109,7 +109,7 @@ size_t sort_size(int64_t rows) {
 
 template <class T>
 void embedding_forward(const EmbeddingParams<T>& params, T* y, Stream stream) {
-  TEMPERA_CHECK(params.size >= 8 && params.size % 8 == 0, "embedding of ", params.size,
+  TEMPERA_CHECK(takes_columns(params.size), "embedding of ", params.size,
                 " columns: a multiple of 8 expected");
   if (params.rows == 0) return;
   const bool whole =
@@ -125,10 +125,10 @@ size_t embedding_backward_workspace(int64_t rows) {
 
 template <class T, class G>
 void embedding_backward(const EmbeddingGradient<T, G>& params, void* workspace, Stream stream) {
-  TEMPERA_CHECK(params.size >= 8 && params.size % 8 == 0 && params.rows <= INT32_MAX &&
-                    params.classes < INT32_MAX,
-                "gradient of an embedding: ", params.rows, " rows of ", params.size,
-                " columns and ", params.classes, " classes do not fit");
+  TEMPERA_CHECK(
+      takes_columns(params.size) && params.rows <= INT32_MAX && params.classes < INT32_MAX,
+      "gradient of an embedding: ", params.rows, " rows of ", params.size, " columns and ",
+      params.classes, " classes do not fit");
   if (!params.add)
     cudaMemsetAsync(params.d_table, 0,
                     sizeof(G) * static_cast<size_t>(params.classes * params.size), stream);

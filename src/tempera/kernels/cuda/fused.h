@@ -15,6 +15,10 @@
 // bytes.
 namespace tempera::kernels::cuda {
 
+// Columns of a row that norms, activations and embeddings take.
+constexpr bool takes_columns(int64_t size) { return size >= 8 && size % 8 == 0; }
+constexpr int64_t kWidestNorm = 16384;
+
 template <class T>
 struct NormOutputs {
   T* h = nullptr;  // required with a residual; the norm reads h as it was rounded to T
@@ -22,7 +26,7 @@ struct NormOutputs {
   float* mean = nullptr;  // (rows); where centred
   float* rstd = nullptr;  // (rows); absent: not wanted
 };
-// Rows of a multiple of 8 columns, up to 16384.
+// Rows of up to kWidestNorm columns.
 template <class T>
 void norm_forward(const NormParams<T>& params, const NormOutputs<T>& outputs, Stream stream);
 
@@ -50,7 +54,7 @@ struct ActivationParams {
   Activation kind = Activation::kSilu;
   bool gated = false;
   int64_t rows = 0;
-  int64_t size = 0;  // columns of y, a multiple of 8
+  int64_t size = 0;  // columns of y
   const T* x = nullptr;
 };
 template <class T>
@@ -93,7 +97,7 @@ void sum(int64_t count, const float* values, const float* factor, float* sum, St
 template <class T>
 struct EmbeddingParams {
   int64_t rows = 0;
-  int64_t size = 0;  // a multiple of 8
+  int64_t size = 0;
   const int64_t* ids = nullptr;
   const T* table = nullptr;
   const int64_t* places = nullptr;  // absent: no positions

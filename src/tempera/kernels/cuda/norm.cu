@@ -10,6 +10,7 @@ namespace {
 // warps or one row's.
 constexpr int kMaxChunks = 4;
 constexpr int64_t kColumnsPerWarp = kMaxChunks * kWarp * kPack;
+static_assert(kWidestNorm == 16 * kColumnsPerWarp);
 constexpr int64_t kBackwardBlocks = 264;  // of the partial sums; a number of its own, for the bits
 
 template <int kWarps>
@@ -190,9 +191,8 @@ __global__ void __launch_bounds__(kWarp* kColumnReducers)
 
 template <class T>
 void check_norm(const NormParams<T>& p) {
-  TEMPERA_CHECK(p.size >= 8 && p.size % 8 == 0 && p.size <= 16 * kColumnsPerWarp,
-                "norm of rows of ", p.size, " columns: a multiple of 8 up to ",
-                16 * kColumnsPerWarp, " expected");
+  TEMPERA_CHECK(takes_columns(p.size) && p.size <= kWidestNorm, "norm of rows of ", p.size,
+                " columns: a multiple of 8 up to ", kWidestNorm, " expected");
   TEMPERA_CHECK(p.rows >= 0, "norm of ", p.rows, " rows");
 }
 

@@ -11,15 +11,15 @@ void check_operand(const char* name, const PrologueOperand& operand, const Rows<
   TEMPERA_CHECK(operand.heads >= 0, name, ": ", operand.heads, " heads given");
   if (operand.heads == 0) return;
   TEMPERA_CHECK(x.data || params.batch * params.rows == 0, name, ": its rows are absent");
-  TEMPERA_CHECK(operand.size >= 8 && operand.size <= 256 && operand.size % 8 == 0, name,
-                ": a head of ", operand.size, " columns given, a multiple of 8 up to 256 expected");
+  TEMPERA_CHECK(takes_head(operand.size), name, ": a head of ", operand.size,
+                " columns given, a multiple of 8 up to 256 expected");
   TEMPERA_CHECK(!operand.gain || operand.norm, name, ": a gain is given, and no norm");
   const PrologueScale& scale = operand.scale;
   TEMPERA_CHECK(!scale.s || scale.w || scale.g || scale.c, name,
                 ": s alone makes every scale 0; give a constant as c");
   if (!operand.rotate) return;
   TEMPERA_CHECK(params.cos && params.sin, name, ": a rotation without tables of cosines and sines");
-  TEMPERA_CHECK(params.pairs >= 4 && params.pairs % 4 == 0 && 2 * params.pairs <= operand.size,
+  TEMPERA_CHECK(params.pairs > 0 && takes_pairs(params.pairs) && 2 * params.pairs <= operand.size,
                 name, ": ", params.pairs,
                 " pairs of columns to rotate given, a multiple of 4 up to ", operand.size / 2,
                 " expected; rotate in a pass of its own");

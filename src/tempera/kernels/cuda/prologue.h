@@ -11,6 +11,13 @@
 // pointers are of the device.
 namespace tempera::kernels::cuda {
 
+// Columns of a head, and how many of them rotate with another one (0: none).
+constexpr bool takes_head(int64_t size) { return size >= 8 && size <= 256 && size % 8 == 0; }
+constexpr bool takes_pairs(int64_t pairs) { return pairs % 4 == 0; }
+constexpr bool takes_prologue(int64_t size, int64_t pairs) {
+  return takes_head(size) && takes_pairs(pairs);
+}
+
 // a = rows * s * (c + tanh(<w, gelu(x)>) + g * log n), as in attention.h: absent c, w, g give no
 // term, absent s and rows are 1. x is the head's row of the projection, bias included, before norm
 // and rotation.
@@ -28,7 +35,7 @@ struct PrologueScale {
 // The heads of q, k or v: out = a * rotation(norm(x) * gain).
 struct PrologueOperand {
   int64_t heads = 0;            // 0: there is no such operand
-  int64_t size = 0;             // a multiple of 8 up to 256
+  int64_t size = 0;             // as takes_head() says
   bool norm = false;            // x / sqrt(mean(x^2) + epsilon)
   const float* gain = nullptr;  // (size), or (heads, size) with gain_by_head; absent: 1
   bool gain_by_head = false;
@@ -47,7 +54,7 @@ struct PrologueParams {
   // Rotates column c with column c + pairs; columns from 2 * pairs on stay. cos and sin are
   // (table rows, pairs), of which row t of sequence b uses table_row[b * rows + t], or t where that
   // is absent.
-  int64_t pairs = 0;  // a multiple of 4
+  int64_t pairs = 0;  // as takes_pairs() says
   const float* cos = nullptr;
   const float* sin = nullptr;
   const int64_t* table_row = nullptr;

@@ -2,15 +2,14 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "tempera/ops/attention.h"
 
-// Everything between the projections to q, k and v and attention, in one pass over memory, on a
-// GPU (kernels/cuda/prologue.h has the formula).
-namespace tempera::ops {
+// Everything between the projections to q, k and v and attention, in one pass over memory
+// (kernels/cuda/prologue.h has the formula).
+namespace tempera::ops::cuda {
 
 // The heads of q, k or v: a * rotation(norm(x) * gain), a as in attention.h.
 struct PrologueOperand {
@@ -33,11 +32,4 @@ struct PrologueArgs {
   at::Tensor log_n = {};          // (B, T): of the visible keys; undefined: log(t + 1)
 };
 
-// Whether prologue() takes rows like these: a GPU, kernels in this program, and sizes that they
-// know. pairs: columns that are rotated with another one, 0: none are.
-bool has_prologue(const at::Tensor& x, int64_t size, int64_t pairs);
-
-// Each operand as (B, heads, T, size), lying as (B, T, heads, size). Differentiable.
-std::vector<at::Tensor> prologue(const PrologueArgs& args);
-
-}  // namespace tempera::ops
+}  // namespace tempera::ops::cuda

@@ -1,9 +1,8 @@
 // A program without the CUDA kernels.
 #include "tempera/base/error.h"
 #include "tempera/ops/adamw_list.h"
-#include "tempera/ops/cuda.h"
-#include "tempera/ops/cuda_graph.h"
-#include "tempera/ops/fused_passes.h"
+#include "tempera/ops/cuda/cuda.h"
+#include "tempera/ops/graph.h"
 
 namespace tempera::ops {
 namespace {
@@ -16,23 +15,10 @@ namespace {
 
 namespace cuda {
 
-bool has_kernels(const at::Device& /*device*/) { return false; }
-bool takes(const AttentionArgs& /*args*/) { return false; }
-bool takes(const DecodeArgs& /*args*/) { return false; }
-bool takes(const at::Tensor& /*x*/, int64_t /*size*/) { return false; }
-bool prefers_cudnn(const at::Tensor& /*x*/) { return false; }
-AttentionResult attention(const AttentionArgs& /*args*/) { refuse(); }
-std::vector<at::Tensor> attention_backward(const BackwardArgs& /*args*/) { refuse(); }
-AttentionResult decode(const DecodeArgs& /*args*/) { refuse(); }
-at::Tensor embedding(const at::Tensor& /*table*/, const at::Tensor& /*ids*/,
-                     at::ScalarType /*type*/) {
-  refuse();
-}
+const Backend* backend_of(const at::Device& /*device*/) { return nullptr; }
 std::vector<at::Tensor> prologue(const PrologueArgs& /*args*/) { refuse(); }
 
 }  // namespace cuda
-
-const FusedPasses kCudaPasses = {};
 
 struct AdamWList::State {};
 AdamWList::AdamWList(std::vector<AdamWTensor> /*tensors*/) { refuse(); }
@@ -43,6 +29,7 @@ void AdamWList::norm(double /*clip*/, const at::Tensor& /*result*/) { refuse(); 
 void AdamWList::step(const at::Tensor& /*result*/) { refuse(); }
 
 struct CudaGraph::State {};
+bool CudaGraph::possible(const at::Device& /*device*/) { return false; }
 CudaGraph::CudaGraph() = default;
 CudaGraph::~CudaGraph() = default;
 void CudaGraph::capture(const std::function<void()>& /*warm_up*/,

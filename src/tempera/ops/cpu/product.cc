@@ -1,6 +1,7 @@
-#include "tempera/ops/product.h"
+#include "tempera/ops/cpu/product.h"
 
 #include "tempera/kernels/product.h"
+#include "tempera/ops/cpu/cpu.h"
 #include "tempera/ops/parallel.h"
 #include "tempera/ops/storage.h"
 #include "tempera/ops/torch.h"
@@ -34,16 +35,12 @@ bool has_fast_product(int64_t rows, int64_t columns, int64_t depth) {
   return rows >= kLeastRows && columns * depth >= kLeastWork / rows && kernels::has_fast_product();
 }
 
-void product_into(Tensor out, const Tensor& a, const Tensor& b, bool add) {
-  RECORD_FUNCTION("tempera::product", {});
-  const at::NoGradGuard no_grad;
+void Cpu::product_into(Tensor out, const Tensor& a, const Tensor& b, bool add) const {
   if (!is_fast(out, a, b)) {
-    if (add)
-      out.addmm_(a, b);
-    else
-      at::mm_out(out, a, b);
+    KernelBackend::product_into(out, a, b, add);
     return;
   }
+  RECORD_FUNCTION("tempera::product", {});
   const kernels::ProductParams params{
       a.size(0),        b.size(1),   a.size(1),   memory<float>(a),   a.stride(0),   a.stride(1),
       memory<float>(b), b.stride(0), b.stride(1), memory<float>(out), out.stride(0), add};

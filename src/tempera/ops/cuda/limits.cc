@@ -8,7 +8,7 @@
 
 #include "tempera/kernels/cuda/attention.h"
 #include "tempera/kernels/cuda/device_limits.h"
-#include "tempera/ops/cuda.h"
+#include "tempera/ops/cuda/backend.h"
 #include "tempera/ops/problem.h"
 
 namespace tempera::ops::cuda {
@@ -35,8 +35,8 @@ const DeviceLimits& limits_of(const at::Device& device) {
 
 // shared_bytes.template operator()<T>(shape).
 template <class Args, class Bytes>
-bool fits(const Args& args, const char* what, const Bytes& shared_bytes) {
-  if (args.q.scalar_type() == at::kDouble || !has_kernels(args.q.device())) return false;
+bool fits_with(const Args& args, const char* what, const Bytes& shared_bytes) {
+  if (args.q.scalar_type() == at::kDouble) return false;
   const DeviceLimits& limits = limits_of(args.q.device());
   kernels::Shape shape;
   shape.qk_size = args.q.size(3);
@@ -53,24 +53,25 @@ bool fits(const Args& args, const char* what, const Bytes& shared_bytes) {
 
 }  // namespace
 
-bool has_kernels(const at::Device& device) {
-  if (!device.is_cuda()) return false;
+const Backend* backend_of(const at::Device& device) {
+  if (!device.is_cuda()) return nullptr;
+  static const Cuda backend;
   const DeviceLimits& limits = limits_of(device);
   if (!limits.has_code && !limits.name.empty())
     say_once(concat("this program has no CUDA kernels for ", limits.name,
                     ": it computes with torch's operators; build it with "
                     "-DCMAKE_CUDA_ARCHITECTURES=native on that machine"));
-  return limits.has_code;
+  return limits.has_code ? &backend : nullptr;
 }
 
-bool takes(const AttentionArgs& args) {
-  return fits(args, "attention", []<class T>(const kernels::Shape& shape) {
+bool fits(const AttentionArgs& args) {
+  return fits_with(args, "attention", []<class T>(const kernels::Shape& shape) {
     return kernels::cuda::attention_shared_bytes<T>(shape);
   });
 }
 
-bool takes(const DecodeArgs& args) {
-  return fits(args, "decoding", []<class T>(const kernels::Shape& shape) {
+bool fits(const DecodeArgs& args) {
+  return fits_with(args, "decoding", []<class T>(const kernels::Shape& shape) {
     return kernels::cuda::decode_shared_bytes<T>(shape);
   });
 }

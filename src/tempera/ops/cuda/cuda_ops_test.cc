@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "tempera/ops/adamw_list.h"
-#include "tempera/ops/backend.h"
-#include "tempera/ops/cuda.h"
-#include "tempera/ops/cuda_graph.h"
+#include "tempera/ops/composed/composed.h"
+#include "tempera/ops/cuda/cuda.h"
+#include "tempera/ops/graph.h"
 #include "tempera/ops/test_util.h"
 
 namespace tempera::ops {
@@ -132,20 +132,22 @@ TEST_P(CudaOps, Prologue) {
       const Tensor counts = log_n.to(side.device);
       Results out;
       if (side.device.is_cuda()) {
-        PrologueArgs args{.x = a, .size = size, .operands = {}};
+        cuda::PrologueArgs args{.x = a, .size = size, .operands = {}};
         args.epsilon = 1e-6;
         args.cos = cos;
         args.sin = sin;
         args.log_n = counts;
-        PrologueOperand q{.heads = heads, .norm = true, .rotate = true, .gain = gains};
+        cuda::PrologueOperand q{.heads = heads, .norm = true, .rotate = true, .gain = gains};
         q.recipe.w = ws;
         q.recipe.g = gs;
         q.recipe.g_is_logit = is_logit;
         q.recipe.c = cs;
         args.operands = {q, {.heads = kv_heads, .rotate = true}, {.heads = kv_heads, .rows = vs}};
-        out = prologue(args);
+        out = cuda::prologue(args);
       } else {
-        const auto [q, k, v] = split_heads(a, heads, kv_heads);
+        const Tensor q = heads_of(a, 0, heads, size).rows;
+        const Tensor k = heads_of(a, heads, kv_heads, size).rows;
+        const Tensor v = heads_of(a, heads + kv_heads, kv_heads, size).rows;
         const auto head = [](const Tensor& t) { return t.view({1, -1, 1}); };
         const Tensor scale =
             head(cs) + at::tanh((at::gelu(q) * ws.unsqueeze(1)).sum(-1)) +
@@ -160,9 +162,9 @@ TEST_P(CudaOps, Prologue) {
 // The gradients of ready rows take the place of those given, unless somebody else sees them.
 TEST_P(CudaOps, PrologueLeavesGradientsThatOthersHold) {
   const Tensor x = rows({2, 3, 8, 16}, 1).cuda().requires_grad_();
-  PrologueArgs args{.x = {}, .size = 16, .operands = {{.heads = 3, .x = x}}};
+  cuda::PrologueArgs args{.x = {}, .size = 16, .operands = {{.heads = 3, .x = x}}};
   args.operands[0].recipe.c = random({3}, 2, at::kFloat).cuda();
-  const Tensor out = prologue(args)[0];
+  const Tensor out = cuda::prologue(args)[0];
   const auto gradient = [&](Tensor given) {
     return torch::autograd::grad({out}, {x}, {std::move(given)}, /*retain_graph=*/true)[0];
   };
@@ -290,7 +292,7 @@ TEST_P(Composition, AgreesWithTheCpu) {
       const AttentionArgs args = grouped_heads(side, GetParam(), 70, c);
       Results leaves = {args.q, args.k, args.v};
       if (c.shifted) leaves.push_back(args.bias);
-      return std::pair<Results, Results>{{attention_composed(args).out}, leaves};
+      return std::pair<Results, Results>{{composed_backend().attention(args).out}, leaves};
     });
 }
 
@@ -300,7 +302,7 @@ TEST_P(Composition, OfManyRowsAgreesWithTheKernels) {
   std::vector<Results> sides;
   for (const bool composed : {true, false}) {
     const AttentionArgs args = grouped_heads({at::kCUDA}, GetParam(), 4096, {.packed = true});
-    const Tensor out = (composed ? attention_composed(args) : attention(args)).out;
+    const Tensor out = (composed ? composed_backend().attention(args) : attention(args)).out;
     out.backward(random(out.sizes(), 5, GetParam()).to(at::kCUDA));
     sides.push_back(
         {out.detach().cpu(), args.q.grad().cpu(), args.k.grad().cpu(), args.v.grad().cpu()});
@@ -319,7 +321,7 @@ int64_t peak_bytes(at::ScalarType type, int64_t rows, MaskCase c, bool composed)
   };
   memory->resetPeakStats(0);
   const int64_t before = bytes().current;
-  const Tensor out = (composed ? attention_composed(args) : attention(args)).out;
+  const Tensor out = (composed ? composed_backend().attention(args) : attention(args)).out;
   out.backward(at::ones_like(out));
   return bytes().peak - before;
 }

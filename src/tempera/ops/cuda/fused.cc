@@ -1,14 +1,14 @@
+#include "tempera/kernels/cuda/fused.h"
+
 #include <algorithm>
 
-#include "tempera/kernels/cuda/fused.h"
-#include "tempera/ops/cuda.h"
-#include "tempera/ops/cuda_stream.h"
-#include "tempera/ops/fused_passes.h"
+#include "tempera/ops/autograd.h"
+#include "tempera/ops/cuda/backend.h"
+#include "tempera/ops/cuda/stream.h"
 #include "tempera/ops/problem.h"
 #include "tempera/ops/torch.h"
 
-namespace tempera::ops {
-namespace cuda {
+namespace tempera::ops::cuda {
 namespace {
 
 using at::Tensor;
@@ -18,8 +18,11 @@ using torch::autograd::variable_list;
 
 template <class T>
 kernels::cuda::ActivationParams<T> swiglu_params(const Tensor& gate_up) {
-  return {kernels::cuda::Activation::kSilu, /*gated=*/true, row_count(gate_up),
-          gate_up.size(-1) / 2, memory<T>(gate_up)};
+  return {.kind = kernels::cuda::Activation::kSilu,
+          .gated = true,
+          .rows = row_count(gate_up),
+          .size = gate_up.size(-1) / 2,
+          .x = memory<T>(gate_up)};
 }
 
 struct EmbeddingFunction : Function<EmbeddingFunction> {
@@ -47,7 +50,43 @@ struct EmbeddingFunction : Function<EmbeddingFunction> {
   }
 };
 
-void norm_forward(const NormInputs& in, const NormOutputs& out) {
+template <class T>
+kernels::cuda::ActivationParams<T> gelu_params(const Tensor& x, bool by_tanh) {
+  using kernels::cuda::Activation;
+  return {.kind = by_tanh ? Activation::kGeluTanh : Activation::kGelu,
+          .rows = row_count(x),
+          .size = x.size(-1),
+          .x = memory<T>(x)};
+}
+
+Tensor gelu_rows(const Tensor& x, bool by_tanh) {
+  const Tensor y = at::empty_like(x);
+  for_storage(x, [&]<class T>(T*) {
+    kernels::cuda::activation_forward(gelu_params<T>(x, by_tanh), memory<T>(y), stream_of(y));
+  });
+  return y;
+}
+
+struct GeluFunction : Function<GeluFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, bool by_tanh) {
+    ctx->save_for_backward({x});
+    ctx->saved_data["by_tanh"] = by_tanh;
+    return gelu_rows(x, by_tanh);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const Tensor x = ctx->get_saved_variables()[0];
+    const Tensor d_y = d[0].contiguous(), result = at::empty_like(x);
+    for_storage(x, [&]<class T>(T*) {
+      kernels::cuda::activation_backward(gelu_params<T>(x, ctx->saved_data["by_tanh"].toBool()),
+                                         memory<T>(d_y), memory<T>(result), stream_of(x));
+    });
+    return {result, Tensor()};
+  }
+};
+
+}  // namespace
+
+void Cuda::norm_forward(const NormInputs& in, const NormOutputs& out) const {
   for_storage(in.x, [&]<class T>(T*) {
     kernels::cuda::norm_forward(
         norm_params<T>(in),
@@ -56,7 +95,7 @@ void norm_forward(const NormInputs& in, const NormOutputs& out) {
   });
 }
 
-void norm_backward(const NormInputs& in, const NormGradients& g) {
+void Cuda::norm_backward(const NormInputs& in, const NormGradients& g) const {
   const Tensor workspace = byte_workspace(
       kernels::cuda::norm_backward_workspace(row_count(in.x), in.x.size(-1)), in.x.device());
   for_storage(in.x, [&]<class T>(T*) {
@@ -68,20 +107,21 @@ void norm_backward(const NormInputs& in, const NormGradients& g) {
   });
 }
 
-void swiglu_forward(const Tensor& gate_up, const Tensor& y) {
+void Cuda::swiglu_forward(const Tensor& gate_up, const Tensor& y) const {
   for_storage(y, [&]<class T>(T*) {
     kernels::cuda::activation_forward(swiglu_params<T>(gate_up), memory<T>(y), stream_of(y));
   });
 }
 
-void swiglu_backward(const Tensor& gate_up, const Tensor& d_y, const Tensor& d_gate_up) {
+void Cuda::swiglu_backward(const Tensor& gate_up, const Tensor& d_y,
+                           const Tensor& d_gate_up) const {
   for_storage(d_y, [&]<class T>(T*) {
     kernels::cuda::activation_backward(swiglu_params<T>(gate_up), memory<T>(d_y),
                                        memory<T>(d_gate_up), stream_of(d_y));
   });
 }
 
-int64_t logit_rows(int64_t rows, int64_t classes) {
+int64_t Cuda::logit_rows(int64_t rows, int64_t classes) const {
   // As few parts as fit, of the same size.
   constexpr int64_t kLogitsAtOnce = 1 << 29;
   const int64_t parts = std::max<int64_t>((rows * classes + kLogitsAtOnce - 1) / kLogitsAtOnce, 1);
@@ -89,14 +129,14 @@ int64_t logit_rows(int64_t rows, int64_t classes) {
   return std::max<int64_t>((each + 127) / 128 * 128, 128);
 }
 
-Tensor target_factor(const Tensor& targets) {
+Tensor Cuda::target_factor(const Tensor& targets) const {
   const Tensor factor = at::empty({}, targets.options().dtype(at::kFloat));
   kernels::cuda::target_factor(targets.numel(), memory<int64_t>(targets), memory<float>(factor),
                                stream_of(targets));
   return factor;
 }
 
-void cross_entropy(const LossInputs& in, const Tensor& loss, bool gradient) {
+void Cuda::cross_entropy(const LossInputs& in, const Tensor& loss, bool gradient) const {
   const int64_t classes = in.logits.size(1);
   for_storage(in.logits, [&]<class T>(T*) {
     kernels::cuda::cross_entropy(
@@ -113,30 +153,35 @@ void cross_entropy(const LossInputs& in, const Tensor& loss, bool gradient) {
   });
 }
 
-Tensor scaled_sum(const Tensor& loss, const Tensor& factor) {
+Tensor Cuda::scaled_sum(const Tensor& loss, const Tensor& factor) const {
   const Tensor sum = at::empty({}, loss.options());
   kernels::cuda::sum(loss.numel(), memory<float>(loss), memory<float>(factor), memory<float>(sum),
                      stream_of(loss));
   return sum;
 }
 
-}  // namespace
-
-bool takes(const Tensor& x, int64_t size) {
+bool Cuda::takes_rows(const Tensor& x, int64_t columns) const {
   // A tensor of a tracer has no memory; it sees the composition.
-  return x.is_cuda() && !x.unsafeGetTensorImpl()->is_python_dispatch() &&
-         (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) && size >= 8 &&
-         size % 8 == 0 && has_kernels(x.device());
+  return !x.unsafeGetTensorImpl()->is_python_dispatch() &&
+         (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) &&
+         kernels::cuda::takes_columns(columns);
 }
 
-Tensor embedding(const Tensor& table, const Tensor& ids, at::ScalarType type) {
+bool Cuda::takes_norm(const Tensor& x) const {
+  return takes_rows(x, x.size(-1)) && x.size(-1) <= kernels::cuda::kWidestNorm;
+}
+
+Tensor Cuda::gelu(const Tensor& x, bool by_tanh) const {
+  if (!takes_rows(x, x.size(-1))) return Composed::gelu(x, by_tanh);
+  const Tensor rows = x.contiguous();
+  return wants_gradient({rows}) ? GeluFunction::apply(rows, by_tanh) : gelu_rows(rows, by_tanh);
+}
+
+Tensor Cuda::embedding(const Tensor& table, const Tensor& ids, at::ScalarType type) const {
+  if (!wants_gradient({table}) || !takes_rows(table, table.size(-1)) ||
+      (type != at::kFloat && type != at::kBFloat16))
+    return Composed::embedding(table, ids, type);
   return EmbeddingFunction::apply(table, ids, type);
 }
 
-}  // namespace cuda
-
-const FusedPasses kCudaPasses = {cuda::norm_forward,    cuda::norm_backward, cuda::swiglu_forward,
-                                 cuda::swiglu_backward, cuda::logit_rows,    cuda::target_factor,
-                                 cuda::cross_entropy,   cuda::scaled_sum};
-
-}  // namespace tempera::ops
+}  // namespace tempera::ops::cuda

@@ -1,7 +1,6 @@
-#include <limits>
-
 #include "tempera/kernels/reference.h"
 #include "tempera/ops/attention_problem.h"
+#include "tempera/ops/cpu/cpu.h"
 #include "tempera/ops/parallel.h"
 
 namespace tempera::ops {
@@ -35,23 +34,21 @@ void run_backward(const kernels::AttentionParams<T>& params,
 
 }  // namespace
 
-void fill_empty(const AttentionResult& result) {
-  const double none = -std::numeric_limits<double>::infinity();
-  result.out.zero_();
-  result.lse.fill_(none);
-  if (result.max.defined()) result.max.fill_(none);
-  if (result.entropy.defined()) result.entropy.zero_();
-  if (result.head_max.defined()) result.head_max.fill_(none);
+const Cpu& cpu_backend() {
+  static const Cpu backend;
+  return backend;
 }
 
-AttentionResult attention_cpu(const AttentionArgs& args) {
+bool Cpu::has_kernel(const AttentionArgs& /*args*/) const { return true; }
+
+AttentionResult Cpu::attention_forward(const AttentionArgs& args) const {
   return attention_with(args, []<class T>(const kernels::AttentionParams<T>& params,
                                           const kernels::AttentionOutputs<T>& outputs) {
     run_forward(params, outputs);
   });
 }
 
-std::vector<at::Tensor> attention_backward_cpu(const BackwardArgs& args) {
+std::vector<at::Tensor> Cpu::attention_backward(const BackwardArgs& args) const {
   return attention_backward_with(args,
                                  []<class T>(const kernels::AttentionParams<T>& params,
                                              const kernels::AttentionGradients<T>& gradients) {

@@ -7,7 +7,7 @@
 #include "tempera/base/error.h"
 #include "tempera/kernels/cuda/fused.h"
 #include "tempera/ops/adamw_list.h"
-#include "tempera/ops/cuda_stream.h"
+#include "tempera/ops/cuda/stream.h"
 
 namespace tempera::ops {
 namespace {

@@ -11,6 +11,9 @@ namespace tempera::ops {
 // Work for a GPU, recorded once and started again with one call.
 class CudaGraph {
  public:
+  // Whether this program has kernels for the device: torch's operators wait for it.
+  static bool possible(const at::Device& device);
+
   CudaGraph();
   ~CudaGraph();
   CudaGraph(const CudaGraph&) = delete;

@@ -1,4 +1,5 @@
 #include "tempera/kernels/reference.h"
+#include "tempera/ops/cpu/cpu.h"
 #include "tempera/ops/parallel.h"
 #include "tempera/ops/problem.h"
 
@@ -54,7 +55,7 @@ void run_decode(const kernels::DecodeParams<T>& params,
 
 }  // namespace
 
-AttentionResult decode_cpu(const DecodeArgs& args) {
+AttentionResult Cpu::decode(const DecodeArgs& args) const {
   const Dims dims = check(args);
   const kernels::Shape shape = kernel_shape(dims);
   return with_element_type(args.q.scalar_type(), [&]<class T>(T) {

@@ -1,13 +1,17 @@
+#include "tempera/ops/meta.h"
+
 #include <ATen/ATen.h>
 
-#include "tempera/ops/backend.h"
+#include <limits>
+
+#include "tempera/ops/scale.h"
 
 namespace tempera::ops {
 
 // out is laid out as (B, rows, H, size), which the output projection reads without a copy.
 template <class Args>
 AttentionResult empty_result(const Args& args, const Dims& dims) {
-  const at::TensorOptions real = args.q.options().dtype(real_type(args.q.scalar_type()));
+  const at::TensorOptions real = args.q.options().dtype(scale_type(args.q.scalar_type()));
   const auto rows = [&] { return at::empty_symint({dims.batch, dims.q_heads, dims.q_rows}, real); };
   AttentionResult result;
   result.out =
@@ -52,12 +56,17 @@ std::vector<at::Tensor> empty_gradients(const BackwardArgs& args) {
   return gradients;
 }
 
-AttentionResult attention_meta(const AttentionArgs& args) {
-  return empty_result(args, check(args));
+void fill_empty(const AttentionResult& result) {
+  const double none = -std::numeric_limits<double>::infinity();
+  result.out.zero_();
+  result.lse.fill_(none);
+  if (result.max.defined()) result.max.fill_(none);
+  if (result.entropy.defined()) result.entropy.zero_();
+  if (result.head_max.defined()) result.head_max.fill_(none);
 }
 
-std::vector<at::Tensor> attention_backward_meta(const BackwardArgs& args) {
-  return empty_gradients(args);
+AttentionResult attention_meta(const AttentionArgs& args) {
+  return empty_result(args, check(args));
 }
 
 AttentionResult decode_meta(const DecodeArgs& args) { return empty_result(args, check(args)); }

@@ -1,10 +1,11 @@
+#include "tempera/kernels/cuda/prologue.h"
+
 #include <array>
 #include <optional>
 
-#include "tempera/kernels/cuda/prologue.h"
 #include "tempera/ops/autograd.h"
-#include "tempera/ops/cuda.h"
-#include "tempera/ops/cuda_stream.h"
+#include "tempera/ops/cuda/prologue.h"
+#include "tempera/ops/cuda/stream.h"
 #include "tempera/ops/problem.h"
 #include "tempera/ops/storage.h"
 #include "tempera/ops/torch.h"
@@ -279,9 +280,31 @@ bool any_gradient(const PrologueArgs& args) {
   return any;
 }
 
+void check(const PrologueArgs& args) {
+  TORCH_CHECK(!args.operands.empty() && args.operands.size() <= kOperands,
+              "prologue: ", args.operands.size(), " operands given, one to three expected");
+  int64_t columns = 0;
+  for (const PrologueOperand& operand : args.operands) columns += operand.heads * args.size;
+  const int64_t rows = any_rows(args).size(row_axis(args));
+  if (args.x.defined()) {
+    TORCH_CHECK(args.x.dim() == 3 && args.x.size(2) == columns, "prologue: x ", args.x.sizes(),
+                " given, (B, T, ", columns, " = all heads' columns) expected");
+  } else {
+    for (const PrologueOperand& operand : args.operands)
+      TORCH_CHECK(operand.x.dim() == 4 && operand.x.size(1) == operand.heads &&
+                      operand.x.size(2) == rows && operand.x.size(3) == args.size,
+                  "prologue: an operand ", operand.x.sizes(), " given, (B, ", operand.heads, ", ",
+                  rows, ", ", args.size, ") expected");
+  }
+  TORCH_CHECK(!args.cos.defined() || args.positions.defined() || args.cos.size(0) >= rows,
+              "prologue: ", rows, " rows given, the tables have ", args.cos.size(0));
+}
+
 }  // namespace
 
 std::vector<Tensor> prologue(const PrologueArgs& given) {
+  RECORD_FUNCTION("tempera::prologue", {});
+  check(given);
   PrologueArgs args = given;
   if (args.x.defined()) args.x = args.x.contiguous();
   for (PrologueOperand& operand : args.operands)

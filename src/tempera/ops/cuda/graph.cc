@@ -1,4 +1,4 @@
-#include "tempera/ops/cuda_graph.h"
+#include "tempera/ops/graph.h"
 
 #include <ATen/ATen.h>
 #include <ATen/cuda/CUDAGraph.h>
@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "tempera/base/error.h"
+#include "tempera/ops/cuda/cuda.h"
 
 namespace tempera::ops {
 namespace {
@@ -25,6 +26,7 @@ struct CudaGraph::State {
   at::cuda::CUDAGraph graph;
 };
 
+bool CudaGraph::possible(const at::Device& device) { return cuda::has_kernels(device); }
 CudaGraph::CudaGraph() = default;
 CudaGraph::~CudaGraph() = default;
 

@@ -1,13 +1,14 @@
+#include "tempera/kernels/cuda/attention.h"
+
 #include <ATen/ATen.h>
 #include <cuda_runtime_api.h>
 
 #include <array>
 #include <cmath>
 
-#include "tempera/kernels/cuda/attention.h"
 #include "tempera/ops/attention_problem.h"
-#include "tempera/ops/cuda.h"
-#include "tempera/ops/cuda_stream.h"
+#include "tempera/ops/cuda/backend.h"
+#include "tempera/ops/cuda/stream.h"
 
 namespace tempera::ops::cuda {
 namespace {
@@ -86,7 +87,26 @@ bool prefers_cudnn(const at::Tensor& x) {
          major >= 9;
 }
 
-AttentionResult attention(const AttentionArgs& args) {
+bool Cuda::has_kernel(const AttentionArgs& args) const { return !is_plain(args) && fits(args); }
+
+// cuDNN's kernels are the fastest on Hopper and later, and libtorch does not choose them by itself.
+// Then flash attention, where the call surely has it: only it knows groups of heads.
+at::Tensor Cuda::plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                 bool causal, std::optional<double> scale) const {
+  const int64_t size = q.size(3);
+  if (q.scalar_type() != at::kBFloat16 || size != v.size(3) || size % 8 != 0 || size > 256)
+    return Composed::plain_attention(q, k, v, causal, scale);
+  const bool grouped = q.size(1) != k.size(1);
+  if (!grouped && size <= 128 && q.size(2) > 1 && at::globalContext().userEnabledCuDNNSDP() &&
+      prefers_cudnn(q))
+    return std::get<0>(at::_scaled_dot_product_cudnn_attention(
+        q, k, v, /*attn_bias=*/{}, /*compute_log_sumexp=*/true, /*dropout_p=*/0, causal,
+        /*return_debug_mask=*/false, scale));
+  return at::scaled_dot_product_attention(q, k, v, {}, /*dropout_p=*/0, causal, scale, grouped);
+}
+
+AttentionResult Cuda::attention_forward(const AttentionArgs& args) const {
+  if (!has_kernel(args)) return Composed::attention(args);
   return attention_with(args, [&]<class T>(const kernels::AttentionParams<T>& params,
                                            const kernels::AttentionOutputs<T>& outputs) {
     if constexpr (std::is_same_v<T, double>) {
@@ -100,7 +120,7 @@ AttentionResult attention(const AttentionArgs& args) {
   });
 }
 
-std::vector<at::Tensor> attention_backward(const BackwardArgs& args) {
+std::vector<at::Tensor> Cuda::attention_backward(const BackwardArgs& args) const {
   return attention_backward_with(args, [&]<class T>(
                                            const kernels::AttentionParams<T>& params,
                                            const kernels::AttentionGradients<T>& gradients) {
@@ -115,7 +135,8 @@ std::vector<at::Tensor> attention_backward(const BackwardArgs& args) {
   });
 }
 
-AttentionResult decode(const DecodeArgs& args) {
+AttentionResult Cuda::decode(const DecodeArgs& args) const {
+  if (!fits(args)) return Composed::decode(args);
   const Dims dims = check(args);
   const kernels::Shape shape = kernel_shape(dims);
   return with_element_type(args.q.scalar_type(), [&]<class T>(T) -> AttentionResult {

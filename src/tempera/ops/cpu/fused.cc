@@ -1,0 +1,174 @@
+#include <algorithm>
+#include <cmath>
+
+#include "tempera/ops/autograd.h"
+#include "tempera/ops/cpu/cpu.h"
+#include "tempera/ops/parallel.h"
+#include "tempera/ops/torch.h"
+
+namespace tempera::ops {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+namespace {
+
+template <class T>
+kernels::Rows<T> rows_of(const Tensor& x) {
+  return {memory<std::remove_const_t<T>>(x), x.stride(0), x.stride(1), x.stride(2)};
+}
+
+Tensor rotate(const Tensor& any, const Tensor& cos, const Tensor& sin, const Tensor& positions,
+              bool inverse) {
+  const Tensor x = any.stride(3) == 1 ? any : any.contiguous();
+  const Tensor y =
+      at::empty({x.size(0), x.size(2), x.size(1), x.size(3)}, x.options()).transpose(1, 2);
+  AtenParallel parallel;
+  for_storage(x, [&]<class T>(T*) {
+    kernels::rotary(kernels::RotaryParams<T>{.batch = x.size(0),
+                                             .heads = x.size(1),
+                                             .rows = x.size(2),
+                                             .size = x.size(3),
+                                             .pairs = cos.size(1),
+                                             .x = rows_of<const T>(x),
+                                             .y = rows_of<T>(y),
+                                             .cos = memory<float>(cos),
+                                             .sin = memory<float>(sin),
+                                             .table_row = memory<int64_t>(positions),
+                                             .inverse = inverse},
+                    parallel);
+  });
+  return y;
+}
+
+struct RotaryFunction : torch::autograd::Function<RotaryFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& cos, const Tensor& sin,
+                        const Maybe& maybe_positions) {
+    const Tensor positions = maybe_positions.value_or(Tensor());
+    ctx->save_for_backward({cos, sin, positions});
+    return rotate(x, cos, sin, positions, /*inverse=*/false);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list d) {
+    const variable_list saved = ctx->get_saved_variables();
+    return {rotate(d[0], saved[0], saved[1], saved[2], /*inverse=*/true), Tensor(), Tensor(),
+            Tensor()};
+  }
+};
+
+}  // namespace
+
+bool Cpu::takes_rows(const Tensor& x, int64_t /*columns*/) const {
+  return x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
+}
+
+bool Cpu::takes_norm(const Tensor& x) const { return takes_rows(x, x.size(-1)); }
+
+void Cpu::norm_forward(const NormInputs& in, const NormOutputs& out) const {
+  AtenParallel parallel;
+  for_storage(in.x, [&]<class T>(T*) {
+    kernels::norm_forward(norm_params<T>(in), memory<T>(out.h), memory<T>(out.y),
+                          memory<float>(out.mean), memory<float>(out.rstd), parallel);
+  });
+}
+
+void Cpu::norm_backward(const NormInputs& in, const NormGradients& g) const {
+  const Tensor workspace = at::empty({kernels::norm_backward_workspace(in.x.size(-1))}, at::kFloat);
+  AtenParallel parallel;
+  for_storage(in.x, [&]<class T>(T*) {
+    kernels::norm_backward(norm_params<T>(in), memory<float>(g.mean), memory<float>(g.rstd),
+                           memory<T>(g.d_y), memory<T>(g.d_h), memory<T>(g.d_x),
+                           memory<float>(g.d_gain), memory<float>(g.d_bias), parallel,
+                           memory<float>(workspace));
+  });
+}
+
+void Cpu::swiglu_forward(const Tensor& gate_up, const Tensor& y) const {
+  AtenParallel parallel;
+  for_storage(y, [&]<class T>(T*) {
+    kernels::swiglu_forward(row_count(y), y.size(-1), memory<T>(gate_up), memory<T>(y), parallel);
+  });
+}
+
+void Cpu::swiglu_backward(const Tensor& gate_up, const Tensor& d_y, const Tensor& d_gate_up) const {
+  AtenParallel parallel;
+  for_storage(d_y, [&]<class T>(T*) {
+    kernels::swiglu_backward(row_count(d_y), d_y.size(-1), memory<T>(gate_up), memory<T>(d_y),
+                             memory<T>(d_gate_up), parallel);
+  });
+}
+
+int64_t Cpu::logit_rows(int64_t /*rows*/, int64_t classes) const {
+  // Few enough for the cache, but no fewer rows than a product needs to be fast.
+  constexpr int64_t kLogitsAtOnce = 4 << 20, kLeastRows = 512;
+  return std::max(kLogitsAtOnce / std::max<int64_t>(classes, 1), kLeastRows);
+}
+
+Tensor Cpu::target_factor(const Tensor& targets) const {
+  const auto counted = targets.ge(0).sum().item<int64_t>();
+  return at::scalar_tensor(1.0F / static_cast<float>(std::max<int64_t>(counted, 1)), at::kFloat);
+}
+
+void Cpu::cross_entropy(const LossInputs& in, const Tensor& loss, bool gradient) const {
+  AtenParallel parallel;
+  for_storage(in.logits, [&]<class T>(T*) {
+    kernels::cross_entropy(
+        kernels::CrossEntropyParams<T>{in.logits.size(0), in.logits.size(1), memory<T>(in.logits),
+                                       memory<int64_t>(in.targets),
+                                       static_cast<float>(in.smoothing), *memory<float>(in.factor),
+                                       memory<float>(loss), gradient},
+        parallel);
+  });
+}
+
+Tensor Cpu::scaled_sum(const Tensor& loss, const Tensor& factor) const {
+  return loss.sum().mul_(factor);
+}
+
+Tensor Cpu::rotary(const Tensor& x, const Tensor& cos, const Tensor& sin,
+                   const Tensor& positions) const {
+  if (!takes_rows(x, x.size(3))) return Composed::rotary(x, cos, sin, positions);
+  if (positions.defined()) {
+    TORCH_CHECK(
+        positions.dim() == 2 && positions.size(0) == x.size(0) && positions.size(1) == x.size(2),
+        "rotary: positions ", positions.sizes(), " given, (B, T) = (", x.size(0), ", ", x.size(2),
+        ") expected");
+    TORCH_CHECK(positions.numel() == 0 || (positions.min().item<int64_t>() >= 0 &&
+                                           positions.max().item<int64_t>() < cos.size(0)),
+                "rotary: positions beyond the tables' ", cos.size(0), " rows");
+  }
+  const Tensor rows = positions.defined() ? positions.to(at::kLong).contiguous() : positions;
+  if (!wants_gradient({x})) return rotate(x, as_float(cos), as_float(sin), rows, /*inverse=*/false);
+  return RotaryFunction::apply(x, as_float(cos), as_float(sin), maybe(rows));
+}
+
+void Cpu::adamw(const AdamWState& state, const AdamWStep& step) const {
+  const auto& [parameter, gradient, mean, square] = state;
+  if (parameter.scalar_type() != at::kFloat || !parameter.is_contiguous() ||
+      !mean.is_contiguous() || !square.is_contiguous()) {
+    Composed::adamw(state, step);
+    return;
+  }
+  const Tensor g = gradient.contiguous();
+  const auto f = [](double x) { return static_cast<float>(x); };
+  const auto correction = [&](double beta) {
+    return f(1 - std::pow(beta, static_cast<double>(step.step)));
+  };
+  AtenParallel parallel;
+  kernels::adamw({.count = parameter.numel(),
+                  .value = memory<float>(parameter),
+                  .gradient = memory<float>(g),
+                  .mean = memory<float>(mean),
+                  .square = memory<float>(square),
+                  .rate = f(step.rate),
+                  .beta1 = f(step.beta1),
+                  .beta2 = f(step.beta2),
+                  .epsilon = f(step.epsilon),
+                  .decay = f(step.decay),
+                  .correction1 = correction(step.beta1),
+                  .correction2 = correction(step.beta2),
+                  .gradient_factor = f(step.gradient_factor)},
+                 parallel);
+}
+
+}  // namespace tempera::ops
