@@ -17,7 +17,9 @@
 #include "tempera/data/text.h"
 #include "tempera/eval/examples.h"
 #include "tempera/eval/report.h"
+#include "tempera/eval/ruler.h"
 #include "tempera/eval/text_task.h"
+#include "tempera/generate/answer.h"
 #include "tempera/generate/translate.h"
 #include "tempera/io/json.h"
 #include "tempera/models/device.h"
@@ -47,7 +49,9 @@ struct EvalSettings {
   void declare(config::Options& options) {
     options.positional("model", model,
                        "a training run, a checkpoint, a Hugging Face folder or a .gguf file");
-    data.declare_sources(options, eval::text_task_names());
+    auto tasks = eval::text_task_names();
+    std::ranges::copy(eval::ruler_task_names(), std::back_inserter(tasks));
+    data.declare_sources(options, tasks);
     text_task.declare(options);
     beam.declare(options);
     options.section(config::Section::kMeasuring);
@@ -224,7 +228,49 @@ Result eval_own_data(const OpenModel& opened, const train::DataOptions& data,
   return result;
 }
 
+std::vector<std::vector<int64_t>> prompts_of(std::span<const eval::RulerCase> cases) {
+  std::vector<std::vector<int64_t>> prompts;
+  for (const auto& one : cases) prompts.emplace_back(one.prompt.begin(), one.prompt.end());
+  return prompts;
+}
+
+// Answers in the model's own words, some prompts at once.
+eval::RulerWriter ruler_writer(const OpenModel& opened) {
+  return [&opened](std::span<const eval::RulerCase> cases, int64_t new_tokens, const auto& enough) {
+    constexpr size_t kTokensAtOnce = 131'072;  // of keys and values in the caches
+    std::vector<std::string> answers;
+    for (size_t first = 0; first < cases.size();) {
+      const size_t most = std::max<size_t>(1, kTokensAtOnce / cases[first].prompt.size());
+      const auto some = cases.subspan(first, std::min(most, cases.size() - first));
+      std::ranges::move(
+          generate::answers_to(
+              *opened.model, tokenizer_of(opened), prompts_of(some), new_tokens,
+              [&](size_t index, std::string_view so_far) { return enough(first + index, so_far); }),
+          std::back_inserter(answers));
+      first += some.size();
+    }
+    return answers;
+  };
+}
+
+Result eval_ruler(const OpenModel& opened, const EvalSettings& settings) {
+  const auto& given = settings.text_task;
+  const std::string& name = *settings.data.task;
+  eval::RulerOptions options{.hay = settings.data.text,
+                             .lengths = given.task.lengths,
+                             .seed = given.task.seed,
+                             .samples = given.samples};
+  if (given.cases > 0) options.cases = given.cases;
+  nn::require_decoder(*opened.model, "a task that is answered in words");
+  Progress progress("eval", eval::ruler_cases(name, options), "cases");
+  const auto scores = eval::score_ruler(name, tokenizer_of(opened), options, ruler_writer(opened),
+                                        [&](int64_t done) { progress.update(done); });
+  progress.finish();
+  return {eval::to_json(scores), eval::to_text(scores), eval::to_figure(scores)};
+}
+
 Result eval_text_task(const OpenModel& opened, const EvalSettings& settings) {
+  if (!eval::find_ruler_tasks(*settings.data.task).empty()) return eval_ruler(opened, settings);
   auto options = settings.text_task;
   options.task.hay = settings.data.text;
   std::optional<Progress> progress;
@@ -240,6 +286,7 @@ Result eval_text_task(const OpenModel& opened, const EvalSettings& settings) {
 // A name that both a generator and a text task have means the text where the model reads text.
 bool asks_text_task(const OpenModel& opened, const EvalSettings& settings) {
   const auto& task = settings.data.task;
+  if (task && !eval::find_ruler_tasks(*task).empty()) return true;
   if (!task || !eval::is_text_task(*task)) return false;
   const bool generated = std::ranges::any_of(
       data::generators(), [&](const auto& entry) { return entry.name == *task; });

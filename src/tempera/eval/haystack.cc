@@ -77,6 +77,17 @@ Haystack::Haystack(std::span<const std::string> files, const text::Tokenizer& to
         file, [&](std::string_view document) { tokenizer.encode(document, text_.tokens); });
   }
   if (files.empty()) tokenizer.encode(filler_text(), text_.tokens);
+  find_sentences(tokenizer);
+}
+
+Haystack Haystack::of_text(std::string_view text, const text::Tokenizer& tokenizer) {
+  Haystack hay;
+  tokenizer.encode(text, hay.text_.tokens);
+  hay.find_sentences(tokenizer);
+  return hay;
+}
+
+void Haystack::find_sentences(const text::Tokenizer& tokenizer) {
   begins_.push_back(0);
   std::vector<int8_t> known(static_cast<size_t>(tokenizer.vocabulary()), -1);
   for (size_t i = 0; i < text_.tokens.size(); ++i) {

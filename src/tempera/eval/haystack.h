@@ -21,6 +21,9 @@ class Haystack {
   // Of text and jsonl files; none: of built-in sentences about everyday things.
   Haystack(std::span<const std::string> files, const text::Tokenizer& tokenizer);
 
+  // Of a text, which begins again where it ends.
+  static Haystack of_text(std::string_view text, const text::Tokenizer& tokenizer);
+
   struct Piece {
     std::vector<int32_t> tokens;
     std::vector<bool> ends;  // whether a sentence ends with this token
@@ -30,6 +33,9 @@ class Haystack {
   Piece take(data::RandomStream& random, int64_t tokens) const;
 
  private:
+  Haystack() = default;
+  void find_sentences(const text::Tokenizer& tokenizer);
+
   Piece text_;
   std::vector<size_t> begins_;  // of sentences
 };

@@ -34,14 +34,21 @@ TextTaskResult run_choices(const ChoiceTask& task, nn::Model& model,
 TextTaskResult run_long(const LongTask& task, nn::Model& model, const text::Tokenizer& tokenizer,
                         const TextTaskOptions& options, const Report& report) {
   if (task.source == LongTask::Source::kFile) check_file(task.name, options);
-  const int64_t all = long_task_cases(task, options.task);
+  const LongTaskOptions asked = options.long_task();
+  const int64_t all = long_task_cases(task, asked);
   report(0, all);
-  const Grid grid = score_long_task(model, tokenizer, task, options.task,
-                                    [&](int64_t done) { report(done, all); });
+  const Grid grid =
+      score_long_task(model, tokenizer, task, asked, [&](int64_t done) { report(done, all); });
   return {to_json(grid), to_text(grid), to_figure(grid)};
 }
 
 }  // namespace
+
+LongTaskOptions TextTaskOptions::long_task() const {
+  LongTaskOptions options = task;
+  if (cases > 0) options.cases = cases;
+  return options;
+}
 
 void TextTaskOptions::declare(config::Options& options) {
   options.section(config::Section::kMeasuring);
@@ -55,8 +62,9 @@ void TextTaskOptions::declare(config::Options& options) {
                  "long-context tasks: prompt lengths in tokens");
   options.option("depths", task.depths, config::range(0, 1),
                  "long-context tasks: where the needle stands, from 0 (start) to 1 (end)");
-  options.option("cases", task.cases, config::range(1, 1e6),
-                 "long-context tasks: cases per length and depth");
+  options.option("cases", cases, config::range(0, 1e6),
+                 "long-context tasks: cases per length and depth, RULER: per task and length; 0: 4 "
+                 "and 20");
   options.option("needles", task.needles, config::range(1, 144),
                  "long-context tasks: needles per prompt, where a task has several");
   config::seed_option(options, task.seed);

@@ -20,8 +20,11 @@ namespace tempera::eval {
 struct TextTaskOptions {
   int64_t limit = 0;     // examples of a file, at most; 0: all
   bool samples = false;  // every example's texts and scores in the result
+  int64_t cases = 0;     // of the tasks that make their texts; 0: 4 a depth, 20 a length of RULER
   LongTaskOptions task;  // of the long tasks; its file is that of questions with choices too
 
+  // With the number of cases for one of the long tasks.
+  LongTaskOptions long_task() const;
   // All but the hay, which a verb gets from its option for text.
   void declare(config::Options& options);
 };
