@@ -1,7 +1,7 @@
 # make demo     train four methods on a built-in task and show which keeps its focus
 # make test     what tells you that this copy works
 .DEFAULT_GOAL := build
-.PHONY: demo build wheel wheel-test cuda test test-long bench format lint clean setup setup-dev
+.PHONY: demo build wheel wheel-test release cuda test test-long bench format lint clean setup setup-dev
 
 setup:
 	@scripts/setup
@@ -23,6 +23,10 @@ wheel: setup
 # The wheel on bare Debian 12 and 13, without a compiler: needs root and debootstrap.
 wheel-test:
 	@tools/wheel-test $(lastword $(wildcard dist/tempera-*.whl))
+
+# What a release has, in dist/: sdist, wheel, a tarball of the program and the C++ package, a list of components, checksums.
+release: build
+	@tools/release
 
 # The CUDA kernels and their tests, for every GPU from sm_80 on: needs nvcc and no GPU. For one alone, in a sixth of the time:
 # make cuda CUDA_ARCHITECTURES=90

@@ -1,5 +1,6 @@
 """The program from outside: exit codes, messages, help, configuration files, completion."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -37,6 +38,9 @@ def test_version():
     name, number = result.stdout.split()
     assert name == "tempera"
     assert all(part.isdigit() for part in number.split("."))
+    facts = json.loads(run("--version", "--json").stdout)
+    assert facts["version"] == number and facts["torch"].startswith("2.") and facts["isa"] in facts["isas"]
+    assert run("--version", "--jsn").returncode == 2
 
 
 def test_verbs_have_help_and_a_configuration_that_reads_back(tmp_path):

@@ -1,5 +1,6 @@
 """What a wheel says of itself, and its command; tools/wheel-test installs it on bare systems."""
 
+import json
 import os
 import re
 import subprocess
@@ -69,6 +70,19 @@ def test_the_torch_of_the_wheel_is_the_one_that_is_built_with():
     pinned = re.search(r"^torch==(\d+\.\d+)\.\d+$", (ROOT / "requirements.txt").read_text(encoding="utf-8"), re.MULTILINE)[1]
     assert PROJECT["project"]["dependencies"] == [f"torch=={pinned}.*"]
     assert any(line.startswith(f"torch=={pinned}.") for line in PROJECT["build-system"]["requires"])
+
+
+def test_a_release_lists_what_is_in_the_wheel():
+    listed = json.loads(subprocess.run([sys.executable, ROOT / "tools" / "release", "--sbom"], capture_output=True, text=True, check=True).stdout)
+    assert listed["bomFormat"] == "CycloneDX" and listed["metadata"]["component"]["version"] == VERSION
+    versions = {part["name"]: part["version"] for part in listed["components"]}
+    assert {"libpng", "pcre2", "utf8proc", "highway", "torch"} <= versions.keys() and versions["torch"].startswith("2.")
+
+
+def test_a_release_does_not_write_over_another(tmp_path):
+    (tmp_path / "tempera-0.0.1.tar.gz").touch()
+    done = subprocess.run([sys.executable, ROOT / "tools" / "release", "--out", tmp_path], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "has files of a release already" in done.stderr
 
 
 def test_no_code_needs_more_than_the_baseline_but_where_it_is_chosen_at_run_time():

@@ -60,7 +60,10 @@ def _weights(seen: dict[str, Any], scales: dict[str, Optional[Tensor]], pairs: S
     """(heads, pairs), from q, k and the row's normaliser."""
     q, k, words, lse = seen["q"][0].float(), seen["k"][0].float(), seen["words"], seen["results"][1][0]
     if not pairs:
-        return lse.new_empty(lse.shape[0], 0)
+        return lse.new_empty(q.shape[0], 0)
+    if lse.dim() != 2:
+        raise ValueError(f"attention weights are read from the rows' normaliser, which the operator does not give on {q.device.type}; "
+                         "move the model to the CPU, or ask for no pairs")
     rows, keys = (torch.tensor(side, device=q.device) for side in zip(*pairs))
     group = q.shape[0] // k.shape[0]
     logit = (q[:, rows] * k[:, keys].repeat_interleave(group, 0)).sum(-1)

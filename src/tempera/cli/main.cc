@@ -17,6 +17,7 @@
 #include "tempera/base/version.h"
 #include "tempera/cli/failure.h"
 #include "tempera/cli/verb.h"
+#include "tempera/cli/version.h"
 #include "tempera/config/command_line.h"
 
 namespace tempera::cli {
@@ -33,6 +34,18 @@ void print_help(std::ostream& out) {
   out << "\n`tempera VERB --help` shows examples and options of a verb, `tempera man | man -l -` "
          "the manual,\n`tempera --version` the version. No idea where to start? `tempera compare` "
          "takes a minute.\n";
+}
+
+void print_version(std::span<const std::string> options) {
+  if (options.empty()) {
+    std::cout << "tempera " << version() << "\n";
+  } else if (options.size() == 1 && options[0] == "--json") {
+    std::cout << version_json() << "\n";
+  } else {
+    throw UsageError(concat("--version ", options[0],
+                            " is not known; --version alone or --version "
+                            "--json expected"));
+  }
 }
 
 bool is_verb(const std::string& name) {
@@ -81,7 +94,7 @@ void run_program(std::span<const std::string> arguments) {
   if (first == "--help" || first == "-h" || first == "help")
     print_help(std::cout);
   else if (first == "--version")
-    std::cout << "tempera " << version() << "\n";
+    print_version(arguments.subspan(1));
   else
     run_verb(find_verb(first), arguments.subspan(1));
   // A full disk or a closed pipe shows only here.

@@ -1,10 +1,9 @@
-#include "tempera/temperature/registry.h"
-
 #include <algorithm>
 
 #include "tempera/base/error.h"
 #include "tempera/base/suggest.h"
 #include "tempera/temperature/product.h"
+#include "tempera/temperature/register.h"
 
 // Every method: one word here, one file with a function of that name.
 #define TEMPERA_METHODS(X) \
@@ -60,13 +59,36 @@ void check_shape(const LayerShape& shape) {
                 " key-value heads must divide the ", shape.q_heads, " query heads");
 }
 
+// References to entries stay valid up to here.
+constexpr size_t kMostMethods = 256;
+
+std::vector<MethodEntry>& entries() {
+#define TEMPERA_ENTRY(name) method_##name(),
+  static std::vector<MethodEntry> all = [] {
+    std::vector<MethodEntry> known{TEMPERA_METHODS(TEMPERA_ENTRY)};
+    known.reserve(kMostMethods);
+    return known;
+  }();
+#undef TEMPERA_ENTRY
+  return all;
+}
+
 }  // namespace
 
-const std::vector<MethodEntry>& method_registry() {
-#define TEMPERA_ENTRY(name) method_##name(),
-  static const std::vector<MethodEntry> entries{TEMPERA_METHODS(TEMPERA_ENTRY)};
-#undef TEMPERA_ENTRY
-  return entries;
+const std::vector<MethodEntry>& method_registry() { return entries(); }
+
+void register_method(MethodEntry entry) {
+  const bool named = !entry.name.empty() && entry.name.find_first_of(",+:. ") == std::string::npos;
+  TEMPERA_CHECK(named, "'", entry.name,
+                "' is no name for a temperature method; letters, digits and dashes expected");
+  TEMPERA_CHECK(entry.make && !entry.formula.empty() && !entry.help.empty(), "the method '",
+                entry.name, "' lacks its formula, its help or the function that makes it");
+  for (const MethodEntry& known : entries())
+    TEMPERA_CHECK(known.name != entry.name, "there is a temperature method '", entry.name,
+                  "' already; choose another name");
+  TEMPERA_CHECK(entries().size() < kMostMethods, "there are ", kMostMethods,
+                " temperature methods already, and no room for '", entry.name, "'");
+  entries().push_back(std::move(entry));
 }
 
 const MethodEntry& find_method(std::string_view name) {

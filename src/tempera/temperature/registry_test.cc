@@ -8,6 +8,7 @@
 #include "tempera/base/testing.h"
 #include "tempera/ops/torch.h"
 #include "tempera/temperature/method_text.h"
+#include "tempera/temperature/register.h"
 #include "tempera/temperature/testing_layer.h"
 
 namespace tempera {
@@ -55,6 +56,20 @@ TEST(Registry, UnknownNamesGetTheNearestOne) {
             std::string::npos);
   EXPECT_NE(message_of<UsageError>([] { split_methods(""); }), "");
   EXPECT_NE(message_of<UsageError>([] { split_methods("head,"); }), "");
+}
+
+TEST(Registry, MethodsOfOtherLibrariesAreRefusedWhereIncompleteOrTaken) {
+  const auto refusal = [](MethodEntry entry) {
+    return message_of<Error>([&] { register_method(std::move(entry)); });
+  };
+  MethodEntry entry = find_method("head");
+  EXPECT_NE(refusal(entry).find("already"), std::string::npos);
+  entry.name = "my head";
+  EXPECT_NE(refusal(entry).find("no name"), std::string::npos);
+  entry.name = "my-head";
+  entry.help.clear();
+  EXPECT_NE(refusal(entry).find("lacks"), std::string::npos);
+  EXPECT_EQ(method_registry().size(), 11U);
 }
 
 TEST(Registry, WrongValuesAreRefused) {
