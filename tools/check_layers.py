@@ -27,11 +27,12 @@ ALLOWED = {
     "extension": LOWER | {"families", "models", "text"},
     "data": JOB,
     "eval": JOB | {"data"},
-    "train": JOB | {"data", "eval"},
+    "dist": {"base", "config", "ops"},
+    "train": JOB | {"data", "eval", "dist"},
     "generate": JOB,
-    "adapt": JOB | {"data", "eval", "train"},
-    "study": JOB | {"data", "eval", "generate", "train"},
-    "bench": JOB | {"data", "train", "generate"},
+    "adapt": JOB | {"data", "eval", "dist", "train"},
+    "study": JOB | {"data", "eval", "dist", "generate", "train"},
+    "bench": JOB | {"data", "dist", "train", "generate"},
 }
 ALLOWED["cli"] = set(ALLOWED)
 

@@ -37,7 +37,7 @@ def timeless(value):
     """Without times, paths and the build."""
     if isinstance(value, dict):
         return {key: timeless(inner) for key, inner in value.items()
-                if "second" not in key and key not in ("out", "settings", "tempera", "build", "costs", "sizing")}
+                if "second" not in key and key not in ("out", "settings", "tempera", "build", "costs", "sizing", "rank_memory")}
     return [timeless(inner) for inner in value] if isinstance(value, list) else value
 
 

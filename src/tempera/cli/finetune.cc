@@ -34,6 +34,7 @@ struct FinetuneSettings {
   int64_t length = 0;
   train::TrainOptions training;
   RunOptions place{.out = "finetuned"};
+  dist::Options ranks;
 
   FinetuneSettings() {
     training.steps = 200;
@@ -65,6 +66,8 @@ struct FinetuneSettings {
                    "row length in tokens; 0: 512, or the context length if that is less");
     training.declare(options);
     place.declare(options);
+    ranks.declare(options);
+    training.declare_ranks(options);
   }
 };
 
@@ -108,10 +111,12 @@ std::vector<nn::NamedParameter> what_changes(nn::Model& model, const FinetuneSet
   return learned;
 }
 
-train::DataForStage open_files(const FinetuneSettings& settings, const RunFolder& folder,
+// folder: of the first rank, which prepares the data.
+train::DataForStage open_files(const FinetuneSettings& settings, const RunFolder* folder,
                                const OpenModel& opened) {
-  const auto source =
-      std::make_shared<train::DataSource>(open_data(settings.data, folder, opened.tokenizer));
+  const auto source = std::make_shared<train::DataSource>(
+      folder ? open_data(settings.data, *folder, opened.tokenizer)
+             : read_first_data(settings.data, settings.place.out, opened.tokenizer));
   const auto seed = static_cast<uint64_t>(settings.training.seed);
   return [source, seed, kind = opened.model->config().kind](size_t stage, int64_t length) {
     return source->dataset(length, seed + stage, kind);
@@ -169,30 +174,46 @@ void save_picture(const fs::path& folder, const fs::path& log) {
   plot::save(figure, folder / "finetune.png");
 }
 
-void run(const FinetuneSettings& settings) {
-  check(settings);
-  models::use_threads(settings.place.threads);
-  const InterruptGuard guard;
-  RunFolder folder(settings.place.out, "finetune");
-  open_run(folder, settings, settings.place.resume);
+// What one of the ranks does, or the only process. The folder is the first rank's.
+void finetune(const FinetuneSettings& settings, dist::World& world) {
+  std::optional<RunFolder> folder;
+  if (world.is_first()) {
+    folder.emplace(settings.place.out, "finetune");
+    open_run(*folder, settings, settings.place.resume);
+  }
   auto loaded = load(settings);
   const auto opened = open_model(loaded);
   tokenizer_of(opened);
-  const auto data = settings.chat.empty() ? open_files(settings, folder, opened)
-                                          : open_chats(settings, loaded, *opened.tokenizer);
+  train::DataForStage data;
+  const auto open = [&] {
+    data = settings.chat.empty() ? open_files(settings, folder ? &*folder : nullptr, opened)
+                                 : open_chats(settings, loaded, *opened.tokenizer);
+  };
+  world.first(open);
+  if (!folder) open();
   const auto training = with_length(settings, loaded.model->config());
   if (!settings.data.labelled.empty())
     loaded.model = models::with_classifier(*loaded.model, data(0, training.row_length)->classes(),
                                            static_cast<uint64_t>(settings.training.seed));
   const auto learned = what_changes(*loaded.model, settings);
   RunDisplay display("finetune");
-  train::Trainer trainer(training, loaded.model, data, display.events(folder),
+  train::Trainer trainer(training, loaded.model, data,
+                         folder ? display.events(*folder) : rank_events(world),
                          models::stored_tokenizer(loaded), learned);
-  trainer.attach(folder);
+  trainer.join(world);
+  folder ? trainer.attach(*folder) : trainer.attach_to_first();
   const train::TrainResult result = trainer.run();
   display.finish();
-  save_picture(folder.path(), folder.log_path());
+  if (!folder) return;
+  save_picture(folder->path(), folder->log_path());
   print_run(result, settings.place.out, trainer.model(), settings.place.json);
+}
+
+void run(const FinetuneSettings& settings) {
+  check(settings);
+  models::use_threads(settings.place.threads);
+  run_in_world(settings.ranks, settings.training.device,
+               [&](dist::World& world) { finetune(settings, world); });
 }
 
 }  // namespace

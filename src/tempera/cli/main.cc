@@ -19,6 +19,9 @@
 #include "tempera/cli/verb.h"
 #include "tempera/cli/version.h"
 #include "tempera/config/command_line.h"
+#include "tempera/dist/environment.h"
+#include "tempera/dist/launch.h"
+#include "tempera/dist/watch.h"
 
 namespace tempera::cli {
 namespace {
@@ -111,6 +114,16 @@ void keep_freed_memory() {
 #endif
 }
 
+// Who speaks, where several processes do.
+std::string rank_name() {
+  try {
+    const auto place = dist::place_from_environment();
+    return place && place->size > 1 ? concat("rank ", place->rank, ": ") : "";
+  } catch (const UsageError&) {
+    return "";  // which is the error that is told here
+  }
+}
+
 // The only place where errors end.
 int guarded_main(std::span<const std::string> arguments) {
   // Otherwise the limit on file sizes would kill the process, where a failed write can be reported.
@@ -121,16 +134,24 @@ int guarded_main(std::span<const std::string> arguments) {
     run_program(arguments);
     return kDone;
   } catch (const Interrupted& error) {
-    std::cerr << error.what() << "\n";
+    if (*error.what()) std::cerr << error.what() << "\n";
     return kSignalBase + error.signal();
+  } catch (const dist::RanksFailed& error) {
+    return error.code();
+  } catch (const dist::RankFailure& error) {
+    if (!error.silent()) std::cerr << "tempera: " << rank_name() << error.what() << "\n";
+    dist::write_error_file(error.what());
+    return kFailed;
   } catch (const UsageError& error) {
-    std::cerr << "tempera: " << error.what() << "\n"
+    dist::write_error_file(error.what());
+    std::cerr << "tempera: " << rank_name() << error.what() << "\n"
               << "`tempera "
               << (arguments.empty() || !is_verb(arguments[0]) ? "" : arguments[0] + " ")
               << "--help` shows the usage.\n";
     return kWrongUsage;
   } catch (const std::exception& error) {
-    std::cerr << "tempera: " << error.what() << "\n";
+    dist::write_error_file(error.what());
+    std::cerr << "tempera: " << rank_name() << error.what() << "\n";
     return kFailed;
   }
 }

@@ -9,6 +9,8 @@
 
 #include "tempera/base/interrupt.h"
 #include "tempera/config/common.h"
+#include "tempera/dist/launch.h"
+#include "tempera/models/device.h"
 
 namespace tempera::cli {
 namespace {
@@ -70,6 +72,42 @@ train::DataSource open_data(const train::DataOptions& data, const RunFolder& fol
                 "again");
           },
           own};
+}
+
+train::DataSource read_first_data(const train::DataOptions& data, const std::filesystem::path& out,
+                                  const std::shared_ptr<const text::Tokenizer>& own) {
+  const auto shards = out / "data";
+  TEMPERA_CHECK(!data.has_plain_text() || std::filesystem::exists(shards), "there is no '",
+                shards.string(),
+                "', which the first rank has written: all ranks need one file system");
+  return {data, shards, [](int64_t) {}, own};
+}
+
+train::TrainEvents rank_events(const dist::World& world) {
+  train::TrainEvents events;
+  if (world.speaks())
+    events.say = [rank = world.rank()](std::string_view text) {
+      std::cerr << "rank " << rank << ": " << text << "\n";
+    };
+  events.signal = InterruptGuard::signal;
+  return events;
+}
+
+void run_in_world(const dist::Options& options, config::Device device,
+                  const std::function<void(dist::World&)>& job) {
+  const auto place = dist::place_from_environment();
+  if (place && options.ranks > 0 && options.ranks != place->size)
+    throw UsageError(concat("--ranks ", options.ranks, " given, and the environment says that ",
+                            place->size, " ranks were started; leave --ranks out"));
+  if (!place && options.ranks > 1) return dist::run_ranks(options.ranks);
+  const InterruptGuard guard;
+  if (!place || place->size == 1) {
+    dist::World alone;
+    return job(alone);
+  }
+  dist::use_local_gpu(*place);
+  dist::World world(*place, options, models::resolve_device(device).type());
+  world.run([&] { job(world); });
 }
 
 std::string quoted(const std::string& name) {

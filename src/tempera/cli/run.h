@@ -1,5 +1,7 @@
 #pragma once
 
+#include <filesystem>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -8,6 +10,7 @@
 #include "tempera/base/error.h"
 #include "tempera/base/progress.h"
 #include "tempera/config/settings.h"
+#include "tempera/dist/world.h"
 #include "tempera/train/data_source.h"
 #include "tempera/train/run_folder.h"
 #include "tempera/train/trainer.h"
@@ -60,6 +63,17 @@ void open_run(train::RunFolder& folder, const Settings& settings, bool resume) {
 // Reads the data of a run with progress; `own`: the tokenizer of a model that exists.
 train::DataSource open_data(const train::DataOptions& data, const train::RunFolder& folder,
                             const std::shared_ptr<const text::Tokenizer>& own = nullptr);
+
+// Data that the first rank has prepared in its folder.
+train::DataSource read_first_data(const train::DataOptions& data, const std::filesystem::path& out,
+                                  const std::shared_ptr<const text::Tokenizer>& own = nullptr);
+// Of a rank that is not the first: it shows nothing but messages, and those where all are asked to.
+train::TrainEvents rank_events(const dist::World& world);
+
+// Runs a job as the ranks that the options and the environment say: starts them, or is one of them,
+// or does it alone.
+void run_in_world(const dist::Options& options, config::Device device,
+                  const std::function<void(dist::World&)>& job);
 
 // One line for the whole training, and before it one that says how long it will take, once the
 // first steps have told.

@@ -49,6 +49,7 @@ struct TrainSettings {
   nn::ModelConfig model;
   train::TrainOptions training;
   RunOptions place{.out = "run"};
+  dist::Options ranks;
   bool complete = false;  // the defaults that depend on the data have been filled in
 
   void declare(config::Options& options) {
@@ -67,6 +68,8 @@ struct TrainSettings {
     model.declare(options);
     training.declare(options);
     place.declare(options);
+    ranks.declare(options);
+    training.declare_ranks(options);
   }
 };
 
@@ -107,14 +110,17 @@ void check_memory(const nn::ModelConfig& model) {
                             "; make it smaller with --width, --layers or --model.mlp-size"));
 }
 
-void run(const TrainSettings& settings) {
-  check(settings);
-  models::use_threads(settings.place.threads);
-  const InterruptGuard guard;
-  RunFolder folder(settings.place.out, "train");
-  open_run(folder, settings, settings.place.resume);
-  const train::DataSource source = open_data(settings.data, folder);
-  const nn::ModelConfig config = complete_model(settings, source);
+// What one of the ranks does, or the only process. The folder is the first rank's.
+void train(const TrainSettings& settings, dist::World& world) {
+  std::optional<RunFolder> folder;
+  std::optional<train::DataSource> source;
+  world.first([&] {
+    folder.emplace(settings.place.out, "train");
+    open_run(*folder, settings, settings.place.resume);
+    source.emplace(open_data(settings.data, *folder));
+  });
+  if (!folder) source.emplace(read_first_data(settings.data, settings.place.out));
+  const nn::ModelConfig config = complete_model(settings, *source);
   check_memory(config);
 
   RunDisplay display;
@@ -122,13 +128,21 @@ void run(const TrainSettings& settings) {
   train::Trainer trainer(
       settings.training, nn::make_model(config, seed),
       [&](size_t stage, int64_t length) {
-        return source.dataset(length, seed + stage, config.kind);
+        return source->dataset(length, seed + stage, config.kind);
       },
-      display.events(folder), source.tokenizer());
-  trainer.attach(folder);
+      folder ? display.events(*folder) : rank_events(world), source->tokenizer());
+  trainer.join(world);
+  folder ? trainer.attach(*folder) : trainer.attach_to_first();
   const train::TrainResult result = trainer.run();
   display.finish();
-  print_run(result, settings.place.out, trainer.model(), settings.place.json);
+  if (folder) print_run(result, settings.place.out, trainer.model(), settings.place.json);
+}
+
+void run(const TrainSettings& settings) {
+  check(settings);
+  models::use_threads(settings.place.threads);
+  run_in_world(settings.ranks, settings.training.device,
+               [&](dist::World& world) { train(settings, world); });
 }
 
 }  // namespace

@@ -20,8 +20,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFormat = "tempera checkpoint 1";
 constexpr const char* kState = "state.json";
-constexpr const char* kModel = "model.safetensors";
-constexpr const char* kOptimizer = "optimizer.safetensors";
 constexpr uint64_t kMostState = 64U << 20;
 
 std::string hex(std::span<const std::byte> bytes) {
@@ -39,23 +37,30 @@ void move_folder(const fs::path& from, const fs::path& to) {
   TEMPERA_CHECK(!code, "cannot rename ", from.string(), " to ", to.string(), ": ", code.message());
 }
 
-Json describe_files(const fs::path& folder) {
+// known: descriptions of some of them, whose bytes need not be read again.
+Json describe_files(const fs::path& folder, const Json& known) {
   std::map<std::string, Json> found;  // sorted: directories have no order
+  for (const Json& shard : known)
+    found[shard.at("file").get<std::string>()] = {{"bytes", shard.at("bytes")},
+                                                  {"checksum", shard.at("checksum")}};
   for (const auto& entry : fs::directory_iterator(folder)) {
-    const MappedFile file(entry.path());
-    found[entry.path().filename().string()] = {{"bytes", file.size()},
-                                               {"checksum", hex(file.bytes())}};
+    const std::string name = entry.path().filename().string();
+    if (!found.contains(name)) found[name] = describe_file(entry.path());
   }
   return Json(found);
 }
 
 void write_files(const fs::path& folder, const Checkpoint& checkpoint) {
-  models::write_tensors(folder / kModel, checkpoint.model);
-  models::write_tensors(folder / kOptimizer, checkpoint.optimizer);
-  for (const auto& [name, text] : checkpoint.files) write_file(folder / name, text);
   Json state = checkpoint.state;
+  Json shards = Json::array();
+  if (checkpoint.write_shards)
+    state["shards"] = shards = checkpoint.write_shards(folder);
+  else
+    models::write_tensors(folder / kOptimizerFile, checkpoint.optimizer);
+  models::write_tensors(folder / kModelFile, checkpoint.model);
+  for (const auto& [name, text] : checkpoint.files) write_file(folder / name, text);
   state["format"] = kFormat;
-  state["files"] = describe_files(folder);
+  state["files"] = describe_files(folder, shards);
   state["checksum"] = hex(state.dump());
   write_file(folder / kState, state.dump(2) + "\n");
   sync_folder(folder);
@@ -105,8 +110,10 @@ Json verify_checkpoint(const fs::path& folder) {
   try {
     Json state = read_state(folder / kState);
     const Json& files = state.at("files");
-    for (const char* needed : {kModel, kOptimizer})
-      TEMPERA_CHECK(files.contains(needed), folder.string(), " has no ", needed);
+    std::vector<std::string> needed = {kModelFile};
+    if (!state.contains("shards")) needed.emplace_back(kOptimizerFile);
+    for (const auto& name : needed)
+      TEMPERA_CHECK(files.contains(name), folder.string(), " has no ", name);
     for (const auto& [name, expected] : files.items()) check_file(folder / name, expected);
     return state;
   } catch (const Json::exception& error) {
@@ -114,15 +121,9 @@ Json verify_checkpoint(const fs::path& folder) {
   }
 }
 
-Checkpoint read_checkpoint(const fs::path& folder) {
-  Checkpoint checkpoint;
-  checkpoint.state = verify_checkpoint(folder);
-  for (const auto& [name, expected] : checkpoint.state.at("files").items())
-    if (name != kModel && name != kOptimizer)
-      checkpoint.files[name] = read_file(folder / name, kMostState);
-  checkpoint.model = models::read_tensors(folder / kModel);
-  checkpoint.optimizer = models::read_tensors(folder / kOptimizer);
-  return checkpoint;
+Json describe_file(const fs::path& path) {
+  const MappedFile file(path);
+  return {{"bytes", file.size()}, {"checksum", hex(file.bytes())}};
 }
 
 void remove_leftovers(const fs::path& parent) {

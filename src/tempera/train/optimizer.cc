@@ -181,10 +181,6 @@ void OptimizerOptions::declare(config::Options& options) {
   options.option("clip", clip, config::range(0, 1e9), "gradient norm to clip at; 0: no clipping");
 }
 
-void Optimizer::load_state(const nn::StateMap& loaded) {
-  copy_tensors(loaded, state(), "the state of the optimizer");
-}
-
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
                                           std::vector<nn::NamedParameter> parameters) {
   switch (options.kind) {
@@ -220,21 +216,6 @@ double gradient_norm(const std::vector<nn::NamedParameter>& parameters) {
     sum += norm * norm;
   }
   return std::sqrt(sum);
-}
-
-void copy_tensors(const nn::StateMap& from, const nn::StateMap& to, const std::string& what) {
-  for (const auto& [name, target] : to) {
-    const auto found = from.find(name);
-    TEMPERA_CHECK(found != from.end(), what, ": the tensor '", name, "' is missing");
-    TEMPERA_CHECK(found->second.sizes() == target.sizes() &&
-                      found->second.scalar_type() == target.scalar_type(),
-                  what, ": the tensor '", name, "' is ", found->second.toString(), " ",
-                  found->second.sizes(), "; expected ", target.toString(), " ", target.sizes());
-  }
-  for (const auto& [name, tensor] : from)
-    TEMPERA_CHECK(to.contains(name), what, ": the tensor '", name, "' does not belong to it");
-  const at::NoGradGuard no_grad;
-  for (const auto& [name, target] : to) target.copy_(from.at(name));
 }
 
 torch::Tensor orthogonalized(const torch::Tensor& matrix) {

@@ -49,9 +49,6 @@ class Optimizer {
   // Everything that the next update depends on beside the parameters. The tensors are the live
   // ones.
   virtual nn::StateMap state() const = 0;
-  // Copies a state in; throws, with nothing changed, unless names, shapes and dtypes are those of
-  // state().
-  void load_state(const nn::StateMap& state);
 };
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
@@ -60,9 +57,6 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
 // The norm of all gradients together, summed in the order of the parameters. Not finite where a
 // gradient is not.
 double gradient_norm(const std::vector<nn::NamedParameter>& parameters);
-
-// Copies `from` into `to`, name by name; `what` is in the message where they do not fit.
-void copy_tensors(const nn::StateMap& from, const nn::StateMap& to, const std::string& what);
 
 // The nearest matrix with singular values near 1, by five Newton-Schulz iterations.
 torch::Tensor orthogonalized(const torch::Tensor& matrix);

@@ -79,6 +79,15 @@ void TrainOptions::declare(config::Options& options, bool with_seconds) {
   declare_running(*this, options);
 }
 
+void TrainOptions::declare_ranks(config::Options& options) {
+  static const config::EnumChoices<Sharding> kShardings{{{"none", Sharding::kNone},
+                                                         {"optimizer", Sharding::kOptimizer},
+                                                         {"gradients", Sharding::kGradients}}};
+  options.option("shard", sharding, kShardings,
+                 "what several ranks keep a share of each, to need less memory",
+                 {.local = true, .section = config::Section::kComputing});
+}
+
 void TrainOptions::validate() const {
   if (micro_batch > batch)
     throw UsageError(

@@ -23,6 +23,13 @@ struct Stage {
 // "LENGTH:TOKENS" or "LENGTH:TOKENS:ROPE_BASE"; throws UsageError.
 Stage parse_stage(const std::string& text);
 
+// What each of several ranks keeps a share of; the rest it has whole, as every other rank.
+enum class Sharding {
+  kNone,
+  kOptimizer,  // the state of the optimizer (ZeRO-1)
+  kGradients   // and the sums of the gradients (ZeRO-2)
+};
+
 // How a model is trained; every number that the result depends on, beside the model's shape and the
 // data.
 struct TrainOptions {
@@ -45,9 +52,12 @@ struct TrainOptions {
   int64_t log_every = 10;
   int64_t keep = 2;
   config::Device device = config::Device::kAuto;
+  Sharding sharding = Sharding::kOptimizer;
 
   // Without `seconds` where the owner has a budget of time of its own.
   void declare(config::Options& options, bool with_seconds = true);
+  // What matters to several ranks alone.
+  void declare_ranks(config::Options& options);
   // Throws UsageError where options contradict each other.
   void validate() const;
   std::vector<Stage> stage_list() const;

@@ -154,11 +154,11 @@ void RunFolder::offer(const std::string& toml) const {
   if (!fs::exists(file)) write_file(file, toml);
 }
 
-std::optional<Checkpoint> RunFolder::newest(const Say& say) const {
+std::optional<FoundCheckpoint> RunFolder::newest(const Say& say) const {
   const auto found = checkpoints_in(path() / "checkpoints");
   for (const auto& [step, path] : found) {
     try {
-      Checkpoint checkpoint = read_checkpoint(path);
+      FoundCheckpoint checkpoint{path, verify_checkpoint(path)};
       const std::string run = checkpoint.state.value("run", "");
       TEMPERA_CHECK(run == mark_->id, path.string(), " belongs to another run");
       TEMPERA_CHECK(checkpoint.state.value("step", int64_t{-1}) == step, path.string(),

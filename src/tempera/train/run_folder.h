@@ -33,6 +33,12 @@ std::string other_build(const RunMark& mark);
 // Refuses to go on with measurements that another build began: they would not be of one instrument.
 void refuse_other_build(const WorkFolder& folder, const RunMark& mark);
 
+// A checkpoint that was found complete.
+struct FoundCheckpoint {
+  std::filesystem::path path;
+  Json state;
+};
+
 // The folder of a training run:
 //
 //   run.json         the verb, the settings that the run began with, and its id
@@ -71,7 +77,7 @@ class RunFolder {
 
   // The newest complete checkpoint of this run. Damaged and foreign ones are skipped with a line.
   // Throws Error where there are checkpoints and none is good.
-  std::optional<Checkpoint> newest(const Say& say) const;
+  std::optional<FoundCheckpoint> newest(const Say& say) const;
 
   // Makes `last` and `best` lead to these. A process may have been killed after it saved a
   // checkpoint and before it did.

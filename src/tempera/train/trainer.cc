@@ -1,25 +1,17 @@
 #include "tempera/train/trainer.h"
 
-#include <torch/version.h>
-
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <limits>
-#include <span>
 #include <utility>
 
 #include "tempera/base/error.h"
 #include "tempera/base/interrupt.h"
-#include "tempera/base/version.h"
-#include "tempera/data/checksum.h"
 #include "tempera/data/random.h"
 #include "tempera/data/tensors.h"
 #include "tempera/eval/held_out.h"
 #include "tempera/models/device.h"
-#include "tempera/models/load.h"
 #include "tempera/ops/torch.h"
 #include "tempera/train/divergence.h"
 
@@ -79,7 +71,6 @@ Trainer::Trainer(const TrainOptions& options, std::shared_ptr<nn::Model> model,
   model_->set_recompute(options_.recompute);
   model_->set_compute_type(models::scalar_type(options_.dtype));
   parameters_ = learned.empty() ? model_->parameter_list() : std::move(learned);
-  optimizer_ = make_optimizer(options_.optimizer, parameters_);
 }
 
 void Trainer::say(const std::string& line) const {
@@ -104,6 +95,10 @@ nn::Batch Trainer::batch(int64_t step, int64_t first_row, int64_t rows,
                               device);
 }
 
+std::pair<int64_t, int64_t> Trainer::rows_of_rank(int64_t rows) const {
+  return {rows * world_->rank() / world_->size(), rows * (world_->rank() + 1) / world_->size()};
+}
+
 std::vector<nn::Batch> Trainer::micro_batches(int64_t step) const {
   const PlannedStage& stage = stage_of(step);
   const int64_t most = options_.micro_batch > 0 ? options_.micro_batch : stage.rows;
@@ -111,28 +106,27 @@ std::vector<nn::Batch> Trainer::micro_batches(int64_t step) const {
       data::mix64(data::derive_seed(static_cast<uint64_t>(options_.seed), "train/dropout") +
                   static_cast<uint64_t>(step));
   std::vector<nn::Batch> batches;
-  for (int64_t row = 0; row < stage.rows; row += most) {
-    batches.push_back(batch(step, row, std::min(most, stage.rows - row), device_));
+  const auto [first, end] = rows_of_rank(stage.rows);
+  for (int64_t row = first; row < end; row += most) {
+    batches.push_back(batch(step, row, std::min(most, end - row), device_));
     batches.back().dropout_seed = data::mix64(dropout_seed + static_cast<uint64_t>(row));
   }
   return batches;
 }
 
-double Trainer::accumulate(const std::vector<nn::Batch>& batches) {
-  int64_t targets = 0;
-  for (const auto& batch : batches) targets += target_count(batch);
+double Trainer::accumulate(const std::vector<nn::Batch>& batches, double targets) {
   model_->train();
   model_->zero_grad();
+  if (parallel_) parallel_->begin_gradients();
   double loss = 0;
   for (const auto& batch : batches) {
-    // Every predicted token counts the same, whichever micro-batch it is in.
-    const double weight = batches.size() == 1
-                              ? 1
-                              : static_cast<double>(target_count(batch)) /
-                                    static_cast<double>(std::max<int64_t>(targets, 1));
+    // Every predicted token counts the same, whichever micro-batch and rank it is in.
+    const double weight = static_cast<double>(target_count(batch)) / std::max(targets, 1.0);
+    if (parallel_) parallel_->begin_pass(/*last=*/&batch == &batches.back());
     auto part = model_->loss(batch, options_.label_smoothing);
     if (weight != 1) part = part * weight;
     part.backward();
+    if (parallel_) parallel_->end_pass();
     loss += part.item<double>();
   }
   return loss;
@@ -140,7 +134,7 @@ double Trainer::accumulate(const std::vector<nn::Batch>& batches) {
 
 bool Trainer::uses_graph(int64_t step) const {
   const PlannedStage& stage = stage_of(step);
-  return GraphStep::possible(*model_, device_, options_.optimizer) &&
+  return world_->alone() && GraphStep::possible(*model_, device_, options_.optimizer) &&
          (options_.micro_batch == 0 || options_.micro_batch >= stage.rows);
 }
 
@@ -155,7 +149,7 @@ void Trainer::check_finite(const GraphStep::Result& result, int64_t step) const 
 }
 
 void Trainer::make_graph() {
-  graph_ = std::make_unique<GraphStep>(*model_, *optimizer_, options_.optimizer,
+  graph_ = std::make_unique<GraphStep>(*model_, optimizer(), options_.optimizer,
                                        options_.label_smoothing);
   feed_.emplace([this](int64_t step) { return batch(step, 0, stage_of(step).rows, torch::kCPU); },
                 [this](const nn::Batch& next) { graph_->load(next); });
@@ -182,14 +176,27 @@ GraphStep::Result Trainer::update(int64_t step, double rate) {
   if (uses_graph(step))
     if (const auto done = update_in_graph(step, rate)) return *done;
   const auto batches = micro_batches(step);
-  GraphStep::Result result;
-  for (const auto& part : batches) result.tokens += token_count(part);
-  result.loss = accumulate(batches);
-  result.norm = gradient_norm(parameters_);
+  std::vector<double> counts = {0, 0};  // tokens, targets
+  for (const auto& part : batches) {
+    counts[0] += static_cast<double>(token_count(part));
+    counts[1] += static_cast<double>(target_count(part));
+  }
+  counts = world_->sums(std::move(counts));
+  GraphStep::Result result{.tokens = static_cast<int64_t>(counts[0])};
+  if (parallel_) parallel_->await_values();
+  result.loss = accumulate(batches, counts[1]);
+  if (parallel_) {
+    const auto sums = parallel_->finish_gradients(result.loss);
+    result.loss = sums.loss;
+    result.norm = std::sqrt(sums.squared_norm);
+  } else {
+    result.norm = gradient_norm(parameters_);
+  }
   check_finite(result, step);
   const double clip = options_.optimizer.clip;
-  optimizer_->step(
+  optimizer().step(
       {.rate = rate, .gradient_scale = clip > 0 && result.norm > clip ? clip / result.norm : 1});
+  if (parallel_) parallel_->start_values();
   return result;
 }
 
@@ -212,6 +219,9 @@ StepReport Trainer::train_step() {
     use_base_of(stage);
     result = update(step, rate);
   }
+  pace_.add_step(position_.seconds - before);
+  // The time decides how ranks go on, too: it is the first rank's.
+  position_.seconds = world_->sums({world_->is_first() ? position_.seconds : 0})[0];
   position_.step += 1;
   position_.tokens += result.tokens;
   last_loss_ = result.loss;
@@ -243,17 +253,20 @@ std::optional<Validation> Trainer::validate() {
   if (dataset.held_out_sets().empty() || options_.eval_rows == 0) return std::nullopt;
   const int64_t rows = std::min(options_.eval_rows, dataset.held_out_sets()[0].rows);
   const int64_t most = options_.micro_batch > 0 ? options_.micro_batch : stages_.back().rows;
+  if (parallel_) parallel_->await_values();
   model_->eval();
-  Validation result;
-  double sum = 0;
-  for (int64_t row = 0; row < rows; row += most) {
+  std::vector<double> sums = {0, 0};  // loss, targets
+  const auto [first, end] = rows_of_rank(rows);
+  for (int64_t row = first; row < end; row += most) {
     const nn::Batch batch =
-        data::to_model_batch(dataset.held_out(0, row, std::min(most, rows - row)), device_);
-    sum += model_->token_losses(batch).to(torch::kFloat64).sum().item<double>();
-    result.targets += target_count(batch);
+        data::to_model_batch(dataset.held_out(0, row, std::min(most, end - row)), device_);
+    sums[0] += model_->token_losses(batch).to(torch::kFloat64).sum().item<double>();
+    sums[1] += static_cast<double>(target_count(batch));
   }
+  sums = world_->sums(std::move(sums));
+  Validation result{.targets = static_cast<int64_t>(sums[1])};
   if (result.targets == 0) return std::nullopt;
-  result.loss = sum / static_cast<double>(result.targets);
+  result.loss = sums[0] / sums[1];
   result.perplexity = std::exp(result.loss);
   return result;
 }
@@ -271,17 +284,22 @@ void Trainer::note_validation() {
   if (events_.on_validation) events_.on_validation(position_.step, *validation_);
 }
 
+void Trainer::note_step(const StepReport& report) {
+  Json line{{"step", report.step},
+            {"loss", report.loss},
+            {"learning_rate", report.learning_rate},
+            {"gradient_norm", report.gradient_norm},
+            {"tokens", report.tokens},
+            {"seconds", report.seconds},
+            {"tokens_per_second", report.tokens_per_second}};
+  if (parallel_) line.update(pace_.report(*world_, parallel_->waited()));
+  if (log_) log_->append(line);
+}
+
 void Trainer::after_step(const StepReport& report) {
   const int64_t step = position_.step;
   const bool last = finished();
-  if (log_ && (last || is_due(step, options_.log_every)))
-    log_->append({{"step", step},
-                  {"loss", report.loss},
-                  {"learning_rate", report.learning_rate},
-                  {"gradient_norm", report.gradient_norm},
-                  {"tokens", report.tokens},
-                  {"seconds", report.seconds},
-                  {"tokens_per_second", report.tokens_per_second}});
+  if (saves_ && (last || is_due(step, options_.log_every))) note_step(report);
   if (events_.on_step) events_.on_step(report);
   if (last || is_due(step, options_.eval_every)) note_validation();
   const bool best = position_.best && position_.best->step == step;
@@ -289,7 +307,12 @@ void Trainer::after_step(const StepReport& report) {
 }
 
 void Trainer::stop_if_asked() {
-  const int signal = events_.signal ? events_.signal() : 0;
+  int signal = events_.signal ? events_.signal() : 0;
+  if (!world_->alone()) {
+    // A signal to one rank is one to all, at the same step.
+    const auto sums = world_->sums({static_cast<double>(signal), signal != 0 ? 1.0 : 0.0});
+    signal = sums[1] > 0 ? static_cast<int>(sums[0] / sums[1]) : 0;
+  }
   if (signal == 0) return;
   if (position_.step > 0) save();
   throw Interrupted(signal,
@@ -311,101 +334,6 @@ TrainResult Trainer::run() {
           .loss = last_loss_,
           .validation = validation_,
           .best = position_.best};
-}
-
-std::string Trainer::last_saved_text() const {
-  if (!folder_) return "nothing was saved";
-  if (!saved_step_)
-    return concat("no checkpoint was written yet in '", folder_->path().string(), "'");
-  return concat("the last good checkpoint is '", folder_->checkpoint_path(*saved_step_).string(),
-                "'");
-}
-
-void Trainer::save() {
-  if (!folder_ || saved_step_ == position_.step) return;
-  Checkpoint checkpoint;
-  checkpoint.state = {{"step", position_.step},
-                      {"tokens", position_.tokens},
-                      {"seconds", position_.seconds},
-                      {"best", nullptr},
-                      {"data", data_checksum()},
-                      {"seed", options_.seed},
-                      {"threads", at::get_num_threads()},
-                      {"program", version()},
-                      {"torch", TORCH_VERSION},
-                      {"method", model_->config().temperature.method},
-                      {"settings", folder_->mark()->settings}};
-  std::optional<int64_t> best;
-  if (position_.best) {
-    best = position_.best->step;
-    checkpoint.state["best"] = {{"step", *best}, {"loss", position_.best->loss}};
-  }
-  checkpoint.files = tokenizer_.files;
-  checkpoint.files["config.json"] = models::model_config_json(model_->config(), tokenizer_.name);
-  checkpoint.model = model_->state();
-  checkpoint.optimizer = optimizer_->state();
-  try {
-    if (log_) log_->sync();
-    folder_->save(std::move(checkpoint), position_.step, best, options_.keep);
-  } catch (const Error& error) {
-    throw Error(concat("step ", position_.step, " cannot be saved: ", error.what(), "; ",
-                       last_saved_text(), "; make room and run the same command again"));
-  }
-  saved_step_ = position_.step;
-}
-
-std::string Trainer::data_checksum() const {
-  uint64_t sum = 0;
-  for (const auto& dataset : datasets_) {
-    const data::Batch batch = dataset->train(data::whole_batch(0, 1));
-    sum = data::mix64(sum ^ data::checksum(std::as_bytes(std::span(batch.tokens))));
-    if (!batch.source.empty())
-      sum = data::mix64(sum ^ data::checksum(std::as_bytes(std::span(batch.source))));
-  }
-  std::array<char, 17> text;
-  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(sum));
-  return text.data();
-}
-
-void Trainer::restore(const Checkpoint& checkpoint) {
-  const Json& state = checkpoint.state;
-  TEMPERA_CHECK(state.at("data") == data_checksum(),
-                "the data is not the same as when the run in '", folder_->path().string(),
-                "' began; bring the old data back, or give another folder with --out");
-  model_->load_state(checkpoint.model);
-  optimizer_->load_state(checkpoint.optimizer);
-  position_ = {.step = state.at("step").get<int64_t>(),
-               .tokens = state.at("tokens").get<int64_t>(),
-               .seconds = state.at("seconds").get<double>(),
-               .best = std::nullopt};
-  use_base_of(stage_of(std::max<int64_t>(0, position_.step - 1)));
-  // A loss that was not finite is written as null.
-  if (const Json& best = state.at("best"); best.is_object() && best.at("loss").is_number())
-    position_.best = {best.at("step").get<int64_t>(), best.at("loss").get<double>()};
-  saved_step_ = position_.step;
-  say(concat("continuing the run in '", folder_->path().string(), "' from step ", position_.step,
-             total_steps_ > 0 ? concat(" of ", total_steps_) : ""));
-  const int threads = at::get_num_threads();
-  if (state.at("threads") != threads)
-    say(concat("the run began with ", state.at("threads").dump(), " threads and goes on with ",
-               threads, ": the last digits of sums may differ"));
-}
-
-void Trainer::attach(RunFolder& folder) {
-  folder_ = &folder;
-  folder.keep();
-  try {
-    if (const auto checkpoint =
-            folder.newest([&](std::string_view line) { say(std::string(line)); })) {
-      restore(*checkpoint);
-      const auto& best = position_.best;
-      folder.turn_links(position_.step, best ? std::optional(best->step) : std::nullopt);
-    }
-  } catch (const Json::exception& error) {
-    throw Error(concat("the state of the run in '", folder.path().string(),
-                       "' is not complete: ", error.what()));
-  }
-  log_ = std::make_unique<RunLog>(folder.log_path(), position_.step);
 }
 
 }  // namespace tempera::train

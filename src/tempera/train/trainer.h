@@ -5,16 +5,21 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tempera/data/dataset.h"
+#include "tempera/dist/world.h"
 #include "tempera/models/tokenizer.h"
 #include "tempera/nn/model.h"
 #include "tempera/train/graph_step.h"
 #include "tempera/train/log.h"
 #include "tempera/train/options.h"
+#include "tempera/train/pace.h"
+#include "tempera/train/parallel.h"
 #include "tempera/train/plan.h"
 #include "tempera/train/run_folder.h"
+#include "tempera/train/shards.h"
 
 namespace tempera::train {
 
@@ -78,9 +83,14 @@ class Trainer {
           TrainEvents events, models::StoredTokenizer tokenizer = {},
           std::vector<nn::NamedParameter> learned = {});
 
+  // Trains with the other ranks of this world, each on its rows of every step; before attach().
+  // The world must outlive the trainer. Throws where ranks do not agree on what they do.
+  void join(dist::World& world);
   // Goes on from the newest checkpoint of the folder if there is one, and saves there from now on.
   // The folder must outlive the trainer. Without this call nothing is written.
   void attach(RunFolder& folder);
+  // The same for the other ranks, while the first calls attach(): the folder is the first's.
+  void attach_to_first();
 
   // Trains to the end of the budget. Throws Interrupted after a signal, with everything saved, and
   // Error where the loss is no longer finite or a checkpoint cannot be written.
@@ -100,10 +110,13 @@ class Trainer {
   };
 
   const PlannedStage& stage_of(int64_t step) const;
+  // Of the rows of a step: the first that is this rank's, and the first behind them.
+  std::pair<int64_t, int64_t> rows_of_rank(int64_t rows) const;
   std::vector<nn::Batch> micro_batches(int64_t step) const;
   nn::Batch batch(int64_t step, int64_t first_row, int64_t rows, torch::Device device) const;
-  // Forward and backward of all micro-batches; gives the mean loss.
-  double accumulate(const std::vector<nn::Batch>& batches);
+  // Forward and backward of this rank's micro-batches; gives their part of the mean loss over the
+  // targets of all ranks.
+  double accumulate(const std::vector<nn::Batch>& batches, double targets);
   // Loss and norm of a step with its update: on a GPU one graph where that is possible.
   GraphStep::Result update(int64_t step, double rate);
   void make_graph();
@@ -116,11 +129,22 @@ class Trainer {
   StepReport train_step();
   double progress() const;
   bool finished() const;
+  void note_step(const StepReport& report);
   void after_step(const StepReport& report);
   void note_validation();
   void save();
   void stop_if_asked();
-  void restore(const Checkpoint& checkpoint);
+  void restore(const FoundCheckpoint& checkpoint);
+  // Of this rank's parameters; its state is made when it is first asked for.
+  Optimizer& optimizer();
+  // What this rank has of the optimizer's state.
+  StretchMap optimizer_stretches();
+  // Of the first rank, and of another one.
+  Json write_shards(const std::filesystem::path& folder);
+  void write_share();
+  std::string shard_name() const;
+  // What all ranks must share.
+  dist::Properties properties() const;
   std::string data_checksum() const;
   std::string last_saved_text() const;
   void say(const std::string& line) const;
@@ -138,7 +162,12 @@ class Trainer {
   std::unique_ptr<GraphStep> graph_;
   std::optional<GraphFeed> feed_;  // of the graph
   bool said_no_graph_ = false;
-  RunFolder* folder_ = nullptr;
+  dist::World alone_;
+  dist::World* world_ = &alone_;
+  std::unique_ptr<Parallel> parallel_;  // of several ranks
+  Pace pace_;
+  bool saves_ = false;
+  RunFolder* folder_ = nullptr;  // of the first rank
   std::unique_ptr<RunLog> log_;
   Position position_;
   std::optional<int64_t> saved_step_;

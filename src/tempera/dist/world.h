@@ -1,0 +1,99 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tempera/dist/c10d.h"
+#include "tempera/dist/environment.h"
+#include "tempera/dist/options.h"
+#include "tempera/dist/watch.h"
+
+namespace tempera::dist {
+
+// The processes that work on one job, the ranks. A world of one has no connections, and its
+// operations do nothing.
+//
+// All ranks make the same calls in the same order. A call throws RankFailure, which names the rank,
+// where another one is gone, hangs for longer than the timeout, or has failed.
+class World {
+ public:
+  World();
+  // Meets the other ranks; throws Error where they, or the meeting point, do not answer in time.
+  World(const Place& place, const Options& options, c10::DeviceType device);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  int64_t rank() const { return place_.rank; }
+  int64_t size() const { return place_.size; }
+  bool alone() const { return place_.size == 1; }
+  bool is_first() const { return place_.rank == 0; }
+  // Where this rank says something to a person: it is the first, or all were asked to.
+  bool speaks() const { return is_first() || all_speak_; }
+
+  // An operation under way, which has to be waited for.
+  class Work {
+   public:
+    Work() = default;
+    Work(World& world, std::unique_ptr<Pending> pending)
+        : world_(&world), pending_(std::move(pending)) {}
+    void wait();
+
+   private:
+    World* world_ = nullptr;
+    std::unique_ptr<Pending> pending_;
+  };
+
+  // Tensors are contiguous. Those named `flat` have one dimension and an equal part for each rank.
+  Work start_sum(const at::Tensor& tensor);
+  // Afterwards the part of this rank is the sum over all; the others are undefined.
+  Work start_sum_parts(const at::Tensor& flat);
+  // Each rank's part comes to all.
+  Work start_gather_parts(const at::Tensor& flat);
+  void sum(const at::Tensor& tensor) { start_sum(tensor).wait(); }
+  void broadcast(const at::Tensor& tensor, int64_t from = 0);
+  // Of a tensor with a part for each rank.
+  at::Tensor part(const at::Tensor& flat) const;
+
+  // The sums over all ranks, in double precision.
+  std::vector<double> sums(std::vector<double> values);
+  // The texts of all ranks, in their order.
+  std::vector<std::string> exchange(const std::string& text);
+  // That of the first rank.
+  std::string from_first(const std::string& text);
+  void barrier() { sums({0}); }
+  // The first rank works, however long it takes, and the others wait until it is done.
+  void first(const std::function<void()>& work);
+
+  // Runs the job of this rank. Where it fails the other ranks learn why, and stop.
+  void run(const std::function<void()>& job);
+
+ private:
+  struct Connection;
+  // Runs it; the other ranks learn why it failed.
+  void tell_others(const std::function<void()>& work);
+  Work start(const std::function<std::unique_ptr<Pending>(Group&)>& operation);
+  at::Tensor to_device(const at::Tensor& tensor) const;
+
+  Place place_;
+  bool all_speak_ = false;
+  c10::DeviceType device_ = c10::kCPU;
+  int64_t firsts_ = 0;  // calls of first()
+  std::unique_ptr<Connection> connection_;
+};
+
+// What this process computes on GPUs is computed on that of its place among the ranks of the
+// machine.
+void use_local_gpu(const Place& place);
+
+// A property of the job that all ranks must share, as "data" or "settings"; key and value.
+using Properties = std::vector<std::pair<std::string, std::string>>;
+// Throws Error that names the rank and the property where one differs from the first rank's.
+void check_agreement(World& world, const Properties& own);
+
+}  // namespace tempera::dist

@@ -1,0 +1,83 @@
+#include "tempera/train/bucket_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tempera/ops/torch.h"
+
+namespace tempera::train {
+namespace {
+
+// Every parameter begins where a line of the cache does.
+constexpr int64_t kAligned = 16;
+// Large enough that a network is busy with it; at least a few of them, so that the first are sent
+// while the rest is computed.
+constexpr int64_t kMostElements = 8 << 20;
+constexpr int64_t kFewestElements = 64 << 10;
+constexpr int64_t kBuckets = 8;
+
+int64_t aligned(int64_t length) { return (length + kAligned - 1) / kAligned * kAligned; }
+
+BucketPlan cut_anywhere(const std::vector<Place>& members, int64_t ranks) {
+  BucketPlan plan{members, 0};
+  for (Place& place : plan.places)
+    place.begin = std::exchange(plan.length, plan.length + aligned(place.length));
+  plan.length = aligned((plan.length + ranks - 1) / ranks) * ranks;
+  return plan;
+}
+
+// The largest first, each into the emptiest part.
+BucketPlan cut_between(std::vector<Place> members, int64_t ranks) {
+  std::ranges::stable_sort(members, std::ranges::greater(), &Place::length);
+  std::vector<int64_t> filled(static_cast<size_t>(ranks)), part_of;
+  for (Place& place : members) {
+    const auto emptiest = std::ranges::min_element(filled);
+    part_of.push_back(emptiest - filled.begin());
+    place.begin = std::exchange(*emptiest, *emptiest + aligned(place.length));
+  }
+  const int64_t part = std::ranges::max(filled);
+  for (size_t i = 0; i < members.size(); ++i) members[i].begin += part_of[i] * part;
+  return {std::move(members), part * ranks};
+}
+
+}  // namespace
+
+bool is_hidden_matrix(const nn::NamedParameter& parameter) {
+  return parameter.kind == nn::ParameterKind::kMatrix && parameter.tensor.dim() == 2;
+}
+
+std::vector<BucketPlan> plan_buckets(const std::vector<nn::NamedParameter>& parameters,
+                                     const BucketOptions& options) {
+  int64_t total = 0;
+  for (const auto& parameter : parameters) total += parameter.tensor.numel();
+  const int64_t wanted = options.elements > 0
+                             ? options.elements
+                             : std::clamp(total / kBuckets, kFewestElements, kMostElements);
+  // Whole matrices, and what is cut anywhere, fill buckets of their own.
+  struct Open {
+    std::vector<Place> members;
+    int64_t length = 0;
+  };
+  Open whole, others;
+  std::vector<BucketPlan> plans;
+  const auto close = [&](Open& open) {
+    if (open.members.empty()) return;
+    plans.push_back(&open == &whole ? cut_between(std::move(open.members), options.ranks)
+                                    : cut_anywhere(open.members, options.ranks));
+    open = {};
+  };
+  for (size_t i = parameters.size(); i-- > 0;) {
+    const bool is_whole = options.whole_matrices && is_hidden_matrix(parameters[i]);
+    Open& open = is_whole ? whole : others;
+    const int64_t length = parameters[i].tensor.numel();
+    open.members.push_back({i, 0, length});
+    open.length += length;
+    const bool fills_parts = !is_whole || std::ssize(open.members) % options.ranks == 0;
+    if (open.length >= wanted && fills_parts) close(open);
+  }
+  close(whole);
+  close(others);
+  return plans;
+}
+
+}  // namespace tempera::train
