@@ -78,6 +78,12 @@ def test_kills_at_random_moments_lose_nothing(tmp_path, verb):
     assert sum(killed.values()) == kills and runs >= 1
 
 
+@pytest.mark.skipif(not LONG, reason="minutes: with TEMPERA_LONG=1")
+def test_a_study_of_forty_models_killed_a_hundred_times_ends_with_the_same_bits(tmp_path):
+    killed, runs = tool.crash_test("scaling", 100, PROGRAM, tmp_path / "scaling")
+    assert sum(killed.values()) == 100 and runs >= 1
+
+
 # What the tool has to notice: a program that loses a finished model, a user's file, or the bits of its result.
 FAULTS = {
     "loses a model": ('rm -f "$out"/jobs/softmax-seed0.json', r"\d+ were saved, (now there are|but the program went on from) \d+"),

@@ -155,4 +155,25 @@ class Study(Compare):
                      "--methods", ",".join(self.methods), "--seeds", self.seeds, "--test-noise", "4,16")
 
 
-VERBS = {"train": Train, "finetune": Finetune, "calibrate": Calibrate, "compare": Compare, "study": Study}
+class Scaling(Study):
+    """Some forty models, with the learning rates that are tried first, in processes of their own."""
+
+    GRID = """
+sizes = ["1x32", "1x64", "2x32"]
+methods = ["softmax", "ssa"]
+tokens = [800, 1600]
+contexts = [16]
+seeds = 2
+eval-tokens = 512
+held-out = 0.2
+"""
+
+    def command(self, out):
+        grid = self.given / "grid.toml"
+        if not grid.exists():
+            grid.write_text(self.GRID)
+        return words(self.program, "study", "scaling", grid, "--text", self.given / "text.txt", "--out", out, "--jobs", 2,
+                     "--save-seconds", 0.02, "--device", "cpu")
+
+
+VERBS = {"train": Train, "finetune": Finetune, "calibrate": Calibrate, "compare": Compare, "study": Study, "scaling": Scaling}

@@ -42,11 +42,12 @@ void run(const StudySettings& settings) {
 
 Verb study_verb() {
   return make_verb<StudySettings>(
-      "study", "runs controlled studies: denoising, graphs, dilution, the parts of ssa",
+      "study", "runs controlled studies: denoising, graphs, dilution, the parts of ssa, scaling",
       {{"tempera study denoise",
         "a vector in noise: query and value temperatures against plain attention"},
        {"tempera study dilution MODEL --text book.txt",
         "how a model's attention thins out as the context grows"},
+       {"tempera study scaling --quick", "five tiny sizes, two methods, a fitted law"},
        {"tempera study ablation --help", "the options of one study"}},
       run);
 }

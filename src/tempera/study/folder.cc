@@ -12,9 +12,9 @@ namespace tempera::study {
 namespace fs = std::filesystem;
 
 StudyFolder::StudyFolder(const fs::path& out, const std::string& verb, const config::Options& given,
-                         const Declare& declare, bool fresh)
-    : folder_(out, {"jobs", "data", "sizing.json", "results.json", "report.html", "report.svg",
-                    "report.png"}) {
+                         const Declare& declare, bool fresh, bool any_build)
+    : folder_(out, {"jobs", "data", "made-text.txt", "sizing.json", "text.json", "speed.json",
+                    "results.json", "cells.csv", "report.html", "report.svg", "report.png"}) {
   const auto mark = train::read_mark(folder_, verb);
   if (mark && fresh) aside_ = folder_.set_aside();
   if (!mark || fresh) {
@@ -31,7 +31,7 @@ StudyFolder::StudyFolder(const fs::path& out, const std::string& verb, const con
         concat(out.string(), " holds a study with other settings:\n", config::to_text(differences),
                "give another folder with --out, or --fresh to begin anew (what is there "
                "is moved to a folder in it)"));
-  train::refuse_other_build(folder_, *mark);
+  if (!any_build) train::refuse_other_build(folder_, *mark);
 }
 
 void StudyFolder::keep() {

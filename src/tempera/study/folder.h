@@ -17,6 +17,7 @@ namespace tempera::study {
 //   run.json   what it was begun with; other settings are refused
 //   jobs/      a file a model
 //   data/      token shards, where it made some
+//   text.json, speed.json   of a study of scaling: what its text is, how fast models learn here
 //   results.json, report.html, and the picture of the report
 class StudyFolder {
  public:
@@ -24,9 +25,10 @@ class StudyFolder {
   using Declare = std::function<config::Options(const config::Sources&)>;
 
   // verb: as a person types it, "compare" or "study graph". fresh: what an earlier run left makes
-  // way.
+  // way. any_build: one that another build of the program began goes on, too.
   StudyFolder(const std::filesystem::path& out, const std::string& verb,
-              const config::Options& given, const Declare& declare, bool fresh);
+              const config::Options& given, const Declare& declare, bool fresh,
+              bool any_build = false);
 
   // The input is good: the folder stays. What was made until then in a new folder is removed again
   // if that never happens.

@@ -83,7 +83,8 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Tells methods that ask for it how often each token occurs, counted over some rows of training.
+}  // namespace
+
 void set_token_counts(nn::Model& model, const data::Dataset& dataset, int64_t batch) {
   const auto methods = model.methods();
   if (std::ranges::none_of(methods, [](const Method* m) { return m->reads_tokens(); })) return;
@@ -96,8 +97,6 @@ void set_token_counts(nn::Model& model, const data::Dataset& dataset, int64_t ba
   }
   for (Method* method : methods) method->set_token_counts(counts);
 }
-
-}  // namespace
 
 Json run_job(const Job& job, std::shared_ptr<const data::Dataset> dataset,
              const ReportStep& report) {

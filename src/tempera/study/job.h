@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tempera/data/dataset.h"
-#include "tempera/nn/config.h"
+#include "tempera/nn/model.h"
 #include "tempera/study/pool.h"
 #include "tempera/text/tokenizer.h"
 #include "tempera/train/trainer.h"
@@ -31,5 +31,8 @@ struct Job {
 // "temperature_parameters", "steps", "seconds", "cpu_seconds" (of this thread).
 nlohmann::ordered_json run_job(const Job& job, std::shared_ptr<const data::Dataset> dataset,
                                const ReportStep& report);
+
+// Tells methods that ask for it how often each token occurs, counted over some rows of training.
+void set_token_counts(nn::Model& model, const data::Dataset& dataset, int64_t batch);
 
 }  // namespace tempera::study

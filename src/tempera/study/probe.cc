@@ -24,8 +24,9 @@ double seconds_per_token(const Probe& probe, const nn::ModelConfig& config) {
   options.tokens = 0;
   options.seconds = kProbeSeconds / static_cast<double>(probe.models.size());
   const bool on_gpu = models::resolve_device(options.device).is_cuda();
-  options.batch = std::clamp<int64_t>((on_gpu ? kMostGpuTokens : kMostTokens) / config.context, 1,
-                                      options.batch);
+  const int64_t usual = on_gpu ? kMostGpuTokens : kMostTokens;
+  const int64_t most = probe.most_tokens > 0 ? probe.most_tokens : usual;
+  options.batch = std::clamp<int64_t>(most / config.context, 1, options.batch);
   options.micro_batch = 0;
   options.eval_rows = 0;
   train::StepReport first, last;

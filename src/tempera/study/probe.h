@@ -16,6 +16,7 @@ struct Probe {
   train::TrainOptions training;
   std::shared_ptr<const data::Dataset> dataset;
   int64_t workers = 1;
+  int64_t most_tokens = 0;  // of a step; 0: what suits the device
 };
 
 // Seconds a trained token takes, the mean over the models, each trained for a moment by every

@@ -17,6 +17,8 @@ std::span<const StudyEntry> studies() {
                  make_dilution_study},
       StudyEntry{"ablation", "the parts of ssa, and simpler rules: accuracy, parameters, cost",
                  make_ablation_study},
+      StudyEntry{"scaling", "loss by size, tokens and context; what a method saves, with intervals",
+                 make_scaling_study},
   };
   return kStudies;
 }

@@ -43,6 +43,7 @@ std::shared_ptr<Study> make_denoise_study();
 std::shared_ptr<Study> make_graph_study();
 std::shared_ptr<Study> make_dilution_study();
 std::shared_ptr<Study> make_ablation_study();
+std::shared_ptr<Study> make_scaling_study();
 
 // The options of the studies that train methods on a task of their own.
 struct ToySettings {

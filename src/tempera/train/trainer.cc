@@ -140,12 +140,12 @@ bool Trainer::uses_graph(int64_t step) const {
 
 void Trainer::check_finite(const GraphStep::Result& result, int64_t step) const {
   if (std::isfinite(result.loss) && std::isfinite(result.norm)) return;
-  throw Error(concat("step ", step + 1, ": the loss is ", number_text(result.loss),
-                     " and the norm of the gradients is ", number_text(result.norm), ": ",
-                     find_divergence(*model_, micro_batches(step), options_.label_smoothing), "; ",
-                     last_saved_text(),
-                     "; a lower --learning-rate, a longer --warmup or a lower --clip may help, "
-                     "in another folder"));
+  throw Diverged(concat("step ", step + 1, ": the loss is ", number_text(result.loss),
+                        " and the norm of the gradients is ", number_text(result.norm), ": ",
+                        find_divergence(*model_, micro_batches(step), options_.label_smoothing),
+                        "; ", last_saved_text(),
+                        "; a lower --learning-rate, a longer --warmup or a lower --clip may help, "
+                        "in another folder"));
 }
 
 void Trainer::make_graph() {

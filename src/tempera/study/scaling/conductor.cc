@@ -1,0 +1,461 @@
+#include "tempera/study/scaling/conductor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "tempera/base/build_id.h"
+#include "tempera/base/error.h"
+#include "tempera/base/files.h"
+#include "tempera/base/interrupt.h"
+#include "tempera/base/progress.h"
+#include "tempera/study/pool.h"
+#include "tempera/study/scaling/budget.h"
+#include "tempera/study/scaling/estimate.h"
+
+namespace tempera::study::scaling {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+// Of the time that there is: the rest is for what was not measured.
+constexpr double kUsedShare = 0.9;
+constexpr double kUsedMemory = 0.9;
+// After it was asked to stop, a worker may still finish what it measures.
+constexpr double kGraceSeconds = 30;
+constexpr double kWaitSeconds = 0.5;
+constexpr uint64_t kLargestFile = 1 << 24;
+
+struct Running {
+  Job job;
+  double seconds = 0;  // that it takes
+  double share = 0;    // done
+  double memory = 0;
+};
+
+class Conductor {
+ public:
+  Conductor(const Plan& plan, const WorkerSetup& setup, const RunOptions& options)
+      : plan_(plan),
+        setup_(setup),
+        options_(options),
+        vocabulary_(setup.source->vocabulary()),
+        results_(setup.jobs, options.any_build) {}
+
+  Progressed run() {
+    survey();
+    remove_leftovers();
+    if (const size_t done = known_.size() - pending_.size(); done > 0)
+      std::cerr << done << " of " << known_.size() + waiting_.size()
+                << " models were finished before; --fresh trains them again\n";
+    if (!pending_.empty()) {
+      const InterruptGuard guard;
+      Workers workers(1, [this](LineSocket& parent) { serve(setup_, parent); });
+      workers_ = &workers;
+      prepare();
+      work();
+    }
+    return {tuning_, done_jobs(), pending_.size() + waiting_.size(), notes_};
+  }
+
+ private:
+  // What is known to be done now, in the order in which it is begun.
+  void survey() {
+    tuning_ = tune(plan_, [this](const Job& job) { return results_.find(job); });
+    pending_.clear();
+    waiting_.clear();
+    known_.clear();
+    for (const Job& job : tuning_.jobs) add(job);
+    for (const Cell& cell : plan_.cells) {
+      const Tuning* tuning = tuning_.find(cell);
+      if (!tuning)
+        waiting_.push_back(cell);
+      else if (tuning->constant > 0)
+        add({.cell = cell, .learning_rate = tuning->rate_for(cell.shape)});
+    }
+    if (!speeds_known_) return;
+    std::ranges::stable_sort(pending_, [this](const Job& a, const Job& b) {
+      const auto rank = [this](const Job& job) {
+        return std::pair(job.purpose != Purpose::kSweep, -seconds(job));
+      };
+      return rank(a) < rank(b);
+    });
+  }
+
+  void add(const Job& job) {
+    known_.push_back(job);
+    if (!results_.find(job)) pending_.push_back(job);
+  }
+
+  double seconds(const Job& job) const { return speeds_.seconds(job, plan_.data); }
+
+  double elapsed() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+  // Starts the workers and learns how fast they are.
+  void prepare() {
+    const Json hello = first_word(0).at("hello");
+    device_ = hello.at("device");
+    memory_ = hello.at("memory").get<double>();
+    const auto cores = static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
+    const int64_t usual = device_ == "cuda" ? kJobsOnGpu : cores;
+    const auto most = static_cast<int64_t>(pending_.size() + waiting_.size());
+    const int64_t jobs = std::min(options_.jobs > 0 ? options_.jobs : usual, most);
+    workers_->grow(static_cast<size_t>(jobs));
+    for (size_t i = 1; i < workers_->size(); ++i) first_word(i);
+    running_.resize(workers_->size());
+    measure_speeds();
+    speeds_known_ = true;
+    survey();
+    choose_cells();
+    tell();
+  }
+
+  // The next thing that one worker says, for those that are asked in turn.
+  Json first_word(size_t worker) {
+    while (true) {
+      if (const int signal = InterruptGuard::signal())
+        throw Interrupted(signal, "interrupted before the training began");
+      for (const auto& news : workers_->wait(kWaitSeconds)) {
+        for (const auto& line : news.lines) words_[news.worker].push_back(Json::parse(line));
+        TEMPERA_CHECK(!news.ended, "a worker ended ", news.how, " before it had work");
+      }
+      if (words_[worker].empty()) continue;
+      Json word = words_[worker].front();
+      words_[worker].erase(words_[worker].begin());
+      TEMPERA_CHECK(!word.contains("failed"), word.value("failed", ""));
+      return word;
+    }
+  }
+
+  // Every shape by all workers at the same time, each with another method.
+  void measure_speeds() {
+    const fs::path file = setup_.jobs.parent_path() / "speed.json";
+    const auto workers = static_cast<int64_t>(workers_->size());
+    if (fs::exists(file)) speeds_.load(read_file(file, kLargestFile), workers, device_);
+    Progress progress("measure the speed of", static_cast<int64_t>(shapes().size()), "shapes");
+    int64_t done = 0;
+    for (const Cell& cell : shapes()) {
+      if (!speeds_.has(cell)) probe(cell);
+      progress.update(++done);
+    }
+    progress.finish();
+    write_file(file, speeds_.dump(workers, device_));
+  }
+
+  std::vector<Cell> shapes() const {
+    std::vector<Cell> list;
+    std::set<Speeds::Key> seen;
+    for (const Cell& cell : plan_.cells)
+      if (seen.insert(Speeds::key(cell)).second) list.push_back(cell);
+    return list;
+  }
+
+  void probe(Cell cell) {
+    double sum = 0;
+    for (size_t i = 0; i < workers_->size(); ++i) {
+      cell.method = plan_.methods[i % plan_.methods.size()];
+      workers_->send(i, Json{{"probe", to_json(Job{.cell = cell, .learning_rate = 1e-4})}}.dump());
+    }
+    for (size_t i = 0; i < workers_->size(); ++i)
+      sum += first_word(i).at("seconds_per_token").get<double>();
+    speeds_.set(cell, sum / static_cast<double>(workers_->size()));
+  }
+
+  // What a bound of time has room for.
+  void choose_cells() {
+    if (options_.seconds <= 0) return;
+    std::vector<Candidate> candidates;
+    for (const Cell& cell : plan_.cells) {
+      const Job job{.cell = cell};
+      const Tuning* tuning = tuning_.find(cell);
+      const bool done =
+          tuning && tuning->constant > 0 &&
+          results_.find({.cell = cell, .learning_rate = tuning->rate_for(cell.shape)});
+      candidates.push_back({cell, done ? 0 : seconds(job)});
+    }
+    double room =
+        kUsedShare * (options_.seconds - elapsed()) * static_cast<double>(running_.size());
+    for (const Job& job : pending_)
+      if (job.purpose != Purpose::kCell) room -= seconds(job);
+    const auto stays = choose(candidates, room);
+    int64_t dropped = 0;
+    for (size_t i = 0; i < candidates.size(); ++i)
+      if (!stays[i]) {
+        dropped_.push_back(candidates[i].cell);
+        ++dropped;
+      }
+    if (dropped > 0)
+      notes_.push_back(concat(dropped, " of ", candidates.size(),
+                              " models are left for another call: --seconds ", options_.seconds,
+                              " has no room for them; the least informative are left out first"));
+  }
+
+  bool is_dropped(const Job& job) const {
+    return job.purpose == Purpose::kCell && std::ranges::find(dropped_, job.cell) != dropped_.end();
+  }
+
+  // What is ahead, before it begins.
+  void tell() {
+    double all = 0, most_memory = 0, tokens = 0;
+    size_t count = 0;
+    const auto account = [&](const Job& job) {
+      if (is_dropped(job)) return;
+      ++count;
+      all += seconds(job);
+      tokens += static_cast<double>(job.cell.tokens);
+      most_memory = std::max(most_memory, memory_estimate(job.cell, vocabulary_));
+    };
+    for (const Job& job : pending_) account(job);
+    for (const Cell& cell : waiting_) account({.cell = cell});
+    const auto workers = static_cast<double>(running_.size());
+    std::cerr << "scaling: " << count << " models, " << quantity_text(tokens) << " tokens, "
+              << running_.size() << " at a time; " << about_text(all / workers)
+              << "; at most about " << quantity_text(most_memory) << " bytes of memory a model\n";
+    for (const auto& note : notes_) std::cerr << "  " << note << "\n";
+  }
+
+  void work() {
+    progress_.emplace("scaling", static_cast<int64_t>(known_.size()), "tokens");
+    progress_->start_at_share(share(), counted());
+    while (true) {
+      if (!stopping_at_) give_work();
+      if (std::ranges::none_of(running_, [](const auto& job) { return job.has_value(); })) break;
+      for (const auto& news : workers_->wait(kWaitSeconds)) hear(news);
+      progress_->update_share(share(), counted(), tokens_now(), what_runs());
+      stop_in_time();
+      if (stopping_at_ && elapsed() > *stopping_at_ + kGraceSeconds) break;
+    }
+    progress_->finish();
+    if (const int signal = InterruptGuard::signal())
+      throw Interrupted(signal, concat("interrupted; finished models are kept, and the state of "
+                                       "those that were being trained. To go on:\n  ",
+                                       options_.command));
+    if (!pending_.empty())
+      notes_.push_back(concat(pending_.size() + waiting_.size(),
+                              " models are not done yet; the same command goes on"));
+  }
+
+  void stop_in_time() {
+    const bool late = options_.seconds > 0 && elapsed() > options_.seconds;
+    if (stopping_at_ || (!late && InterruptGuard::signal() == 0)) return;
+    stopping_at_ = elapsed();
+    workers_->ask_to_stop();
+  }
+
+  void give_work() {
+    for (size_t worker = 0; worker < running_.size(); ++worker) {
+      if (running_[worker]) continue;
+      const auto job = next_job();
+      if (!job) return;
+      begin(worker, *job);
+    }
+  }
+
+  bool is_running(const Job& job) const {
+    return std::ranges::any_of(running_, [&](const auto& now) { return now && now->job == job; });
+  }
+
+  bool has_memory_for(const Job& job) const {
+    double used = memory_estimate(job.cell, vocabulary_);
+    bool alone = true;
+    for (const auto& now : running_)
+      if (now) {
+        used += now->memory;
+        alone = false;
+      }
+    return alone || used <= kUsedMemory * memory_;
+  }
+
+  // The longest that fits into the time and the memory. One that fits into no call of this length
+  // goes last, and as far as it gets.
+  std::optional<Job> next_job() const {
+    const double left = options_.seconds - elapsed();
+    for (const bool too_long : {false, true})
+      for (const Job& job : pending_) {
+        if (is_running(job) || !has_memory_for(job)) continue;
+        if (options_.seconds <= 0) return job;
+        const bool fits_never = seconds(job) > kUsedShare * options_.seconds;
+        const bool fits = !is_dropped(job) && kUsedShare * left >= seconds(job);
+        if (too_long ? fits_never : fits) return job;
+      }
+    return std::nullopt;
+  }
+
+  void begin(size_t worker, const Job& job) {
+    const double step =
+        speeds_.seconds_per_token(job.cell) * static_cast<double>(job.cell.step_tokens);
+    const auto every = static_cast<int64_t>(options_.save_seconds / step);
+    // One whose process was ended, perhaps because of its memory, gets along with less.
+    const bool again = lost_.contains(job.id());
+    const int64_t micro_batch = again ? std::max<int64_t>(1, job.cell.batch() / 4) : 0;
+    running_[worker] = {
+        .job = job, .seconds = seconds(job), .memory = memory_estimate(job.cell, vocabulary_)};
+    workers_->send(worker, Json{{"job", to_json(job)},
+                                {"micro_batch", micro_batch},
+                                {"save_every", std::max<int64_t>(1, every)}}
+                               .dump());
+  }
+
+  void hear(const Workers::News& news) {
+    auto& now = running_[news.worker];
+    for (const auto& line : news.lines) {
+      const Json word = Json::parse(line);
+      if (word.contains("note")) progress_->note(word.at("note").get<std::string>());
+      if (word.contains("failed")) throw Error(word.at("failed").get<std::string>());
+      if (word.contains("share") && now) now->share = word.at("share");
+      if (word.contains("stopped")) now.reset();
+      if (word.contains("done") && now) {
+        const Running done = *now;
+        now.reset();
+        finish(done, word.at("done"));
+      }
+    }
+    if (!news.ended) return;
+    if (now && !stopping_at_) lose(*now, news.how);
+    now.reset();
+    if (!stopping_at_) {
+      workers_->restart(news.worker);
+      words_[news.worker].clear();
+    }
+  }
+
+  void finish(const Running& done, const std::string& outcome) {
+    results_.read(done.job);
+    tokens_ += done.job.cell.tokens;
+    if (outcome != name_of(Outcome::kDone))
+      progress_->note(
+          concat(done.job.label(), ": ", outcome, ": ", results_.find(done.job)->reason));
+    survey();
+  }
+
+  void lose(const Running& lost, const std::string& how) {
+    const Job& job = lost.job;
+    if (fs::exists(result_file(setup_.jobs, job))) {  // it got as far as that
+      results_.read(job);
+      remove_leftovers();
+      finish(lost, name_of(results_.find(job)->outcome));
+      return;
+    }
+    if (lost_.insert(job.id()).second) {
+      progress_->note(concat(job.label(), ": its process ended ", how, "; once more"));
+      return;
+    }
+    JobResult result{.job = job, .outcome = Outcome::kLost};
+    result.reason = concat("its process ended ", how, ", twice");
+    result.build = build_id();
+    write_file(result_file(setup_.jobs, job), to_json(result).dump() + "\n");
+    finish(lost, name_of(Outcome::kLost));
+  }
+
+  // Of the time that everything takes: what was done before counts as if it had been done here.
+  double share() const {
+    double left = 0, all = 0;
+    for (const Job& job : pending_) left += seconds(job);
+    for (const Cell& cell : waiting_) left += seconds({.cell = cell});
+    for (const auto& now : running_)
+      if (now) left -= now->share * now->seconds;
+    all = left;
+    for (const Job& job : known_)
+      if (results_.find(job)) all += seconds(job);
+    return all > 0 ? std::clamp(1 - left / all, 0.0, 1.0) : 1;
+  }
+
+  std::string counted() const {
+    return concat(known_.size() - pending_.size(), "/", known_.size() + waiting_.size(), " models");
+  }
+
+  int64_t tokens_now() const {
+    double now = 0;
+    for (const auto& job : running_)
+      if (job) now += job->share * static_cast<double>(job->job.cell.tokens);
+    return tokens_ + static_cast<int64_t>(now);
+  }
+
+  std::string what_runs() const {
+    for (const auto& now : running_)
+      if (now) return now->job.label();
+    return "";
+  }
+
+  // Of processes that were killed: halves of results, and models whose result was just written.
+  void remove_leftovers() const {
+    std::vector<std::string> names;
+    for (const Job& job : known_) {
+      names.push_back(result_file(setup_.jobs, job).filename());
+      if (!setup_.keep_models && results_.find(job)) fs::remove_all(job_folder(setup_.jobs, job));
+    }
+    remove_parts(setup_.jobs, names);
+  }
+
+  std::vector<JobResult> done_jobs() const {
+    std::vector<JobResult> list;
+    for (const Job& job : known_)
+      if (const JobResult* result = results_.find(job)) list.push_back(*result);
+    return list;
+  }
+
+  const Plan& plan_;
+  const WorkerSetup& setup_;
+  const RunOptions& options_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  int64_t vocabulary_;
+  ResultFolder results_;
+  TuningState tuning_;
+  std::vector<Job> pending_;   // known, and not done
+  std::vector<Cell> waiting_;  // for their learning rate
+  std::vector<Job> known_;     // done or not
+  std::vector<Cell> dropped_;
+  std::vector<std::string> notes_;
+  Workers* workers_ = nullptr;
+  std::map<size_t, std::vector<Json>> words_;
+  std::string device_;
+  double memory_ = 0;
+  Speeds speeds_;
+  bool speeds_known_ = false;
+  std::vector<std::optional<Running>> running_;
+  std::set<std::string> lost_;
+  std::optional<Progress> progress_;
+  int64_t tokens_ = 0;
+  std::optional<double> stopping_at_;
+};
+
+}  // namespace
+
+ResultFolder::ResultFolder(fs::path jobs, bool any_build)
+    : jobs_(std::move(jobs)), any_build_(any_build) {
+  if (!fs::exists(jobs_)) return;
+  for (const auto& entry : fs::directory_iterator(jobs_)) {
+    const fs::path& file = entry.path();
+    if (file.extension() != ".json" || !entry.is_regular_file() ||
+        file.filename().string().starts_with("."))
+      continue;
+    JobResult result = result_of(read_result(file), file.string());
+    TEMPERA_CHECK(any_build_ || result.build == build_id(), file.string(),
+                  " was made by another build of tempera (", result.build, "; this one is ",
+                  build_id(),
+                  "); give --any-build to go on all the same, or --fresh to begin anew");
+    results_.emplace(result.job.id(), std::move(result));
+  }
+}
+
+const JobResult* ResultFolder::find(const Job& job) const {
+  const auto found = results_.find(job.id());
+  return found == results_.end() ? nullptr : &found->second;
+}
+
+void ResultFolder::read(const Job& job) {
+  const fs::path file = result_file(jobs_, job);
+  results_.insert_or_assign(job.id(), result_of(read_result(file), file.string()));
+}
+
+Progressed run_study(const Plan& plan, const WorkerSetup& setup, const RunOptions& options) {
+  return Conductor(plan, setup, options).run();
+}
+
+}  // namespace tempera::study::scaling
