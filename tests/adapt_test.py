@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from program import LONG, PROGRAM, fails, result, run, tool
+from program import LONG, PROGRAM, ROOT, fails, result, run, tool
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
@@ -74,7 +74,7 @@ def theirs(model, ids):
 @pytest.fixture(scope="module")
 def calibrated(folder):
     found = result("calibrate", folder / "llama", "--text", folder / "text.txt", "--eval-text", folder / "other.txt",
-                   "--out", folder / "calibrated", "--controls", "--tokens", 10240, *QUICK[:-2])
+                   "--out", folder / "calibrated", "--controls", "all", "--tokens", 10240, *QUICK[:-2])
     return folder / "calibrated", found
 
 
@@ -83,7 +83,7 @@ def test_calibration_helps_and_says_how_much(calibrated):
     measures = found["measures"]
     before, after = (measures[name]["perplexity"]["64"]["perplexity"] for name in ("before", "after"))
     assert after < before * 0.99
-    assert set(measures) == {"before", "after", "norm alone"}
+    assert set(measures) == {"before", "after", "norm alone", "temperatures alone", "LoRA"}
     assert found["numbers"] == 2 * (4 + 2) + 5 * 64, "a number a query head and KV head, and the gains"
     assert len(found["temperatures"]) == 2 and len(found["temperatures"][0]["q"]) == 4
     assert any(abs(a - 1) > 1e-3 for layer in found["temperatures"] for a in layer["q"])
@@ -142,18 +142,99 @@ def test_the_folded_result_is_an_ordinary_model(calibrated, folder):
     assert transformers.AutoTokenizer.from_pretrained(folder / "folded")("1 and 2").input_ids
 
 
-def test_a_longer_context_by_a_larger_rotary_base(folder):
-    found = result("calibrate", folder / "llama", "--text", folder / "text.txt", "--context", 128, "--controls",
-                   "--out", folder / "long", *QUICK)
-    assert found["context"] == 128 and found["rope_base"] == pytest.approx(10000 * 4)
-    assert set(found["measures"]) == {"before", "after", "RoPE alone", "norm alone"}
-    assert list(found["measures"]["before"]["perplexity"]) == ["64", "128"]
-    done = run("export", folder / "long", "--fold", "--out", folder / "long-folded")
+def stretched(folder, name, *more, model="llama"):
+    """A calibration to twice the length, and its folder of transformers."""
+    found = result("calibrate", folder / model, "--text", folder / "text.txt", "--context", 128, "--out", folder / name,
+                   *more, *QUICK)
+    done = run("export", folder / name, "--fold", "--out", folder / f"{name}-folded")
     assert done.returncode == 0, done.stderr
-    config = json.loads((folder / "long-folded" / "config.json").read_text())
-    assert config["max_position_embeddings"] == 128
-    ids, ours = logits(folder / "long", folder / "ours-long", 100)
-    assert (theirs(folder / "long-folded", ids) - ours).abs().max() <= 1e-5 * ours.abs().max()
+    return found, json.loads((folder / f"{name}-folded" / "config.json").read_text())
+
+
+def same_logits(folder, name, length):
+    """Of our folder and of the exported one in transformers, at positions beyond the trained 64 too."""
+    ids, ours = logits(folder / name, folder / f"{name}.out", length)
+    found = theirs(folder / f"{name}-folded", ids)
+    assert (found - ours).abs().max() <= 2e-5 * ours.abs().max()
+    return ours
+
+
+def test_a_longer_context_by_rotations_leaves_as_longrope(folder):
+    found, config = stretched(folder, "long", "--controls", "positions,norm")
+    assert found["context"] == 128 and found["rope"]["rule"] == "rotations" and found["rope"]["stretch"] == 2
+    assert set(found["measures"]) == {"before", "after", "positions alone", "norm alone"}
+    assert list(found["measures"]["before"]["perplexity"]) == ["64", "128"]
+    scaling, factors = config["rope_scaling"], found["rope"]["factors"]
+    assert scaling["rope_type"] == "longrope" and scaling["long_factor"] == scaling["short_factor"]
+    assert scaling["long_factor"] == pytest.approx(factors) and len(factors) == 8 and factors[-1] == pytest.approx(2)
+    assert scaling["original_max_position_embeddings"] == 64 and config["max_position_embeddings"] == 128
+    assert scaling["attention_factor"] ** 2 == pytest.approx(found["rope"]["logit_factor"]) != 1
+    for length in (40, 200):
+        same_logits(folder, "long", length)
+    again = transformers.AutoConfig.from_pretrained(folder / "long-folded")
+    assert again.rope_parameters["rope_type"] == "longrope"
+    ids, ours = logits(folder / "long", folder / "long.a", 100)
+    _, back = logits(folder / "long-folded", folder / "long.b", 100)
+    assert (back - ours).abs().max() <= 1e-5 * ours.abs().max(), "longrope is read, too"
+
+
+def test_generation_with_a_cache_goes_by_the_same_factors(folder):
+    """Greedy tokens past the trained length: ours with a cache, and those of transformers without one."""
+    if not (folder / "long-folded").exists():
+        stretched(folder, "long")
+    text = TEXT[:200]
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "long-folded", dtype=torch.float32)
+    tokens = transformers.AutoTokenizer.from_pretrained(folder / "llama")(text, return_tensors="pt").input_ids
+    assert tokens.shape[1] > 64, "beyond the trained length"
+    wanted = tokens
+    with torch.no_grad():
+        for _ in range(8):
+            wanted = torch.cat([wanted, model(wanted, use_cache=False).logits[:, -1:].argmax(-1)], 1)
+    done = run("generate", folder / "long", "--prompt", text, "--max-tokens", 8, "--sampling-temperature", 0, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["answers"][0]["tokens"] == wanted[0, tokens.shape[1]:].tolist()
+
+
+@pytest.mark.parametrize("rule, kind", [("base", None), ("ntk", None), ("yarn", "yarn"), ("linear", "linear"),
+                                        ("llama3", "llama3")])
+def test_rules_of_other_programs_leave_in_their_words(rule, kind, folder):
+    found, config = stretched(folder, f"by-{rule}", "--rope", rule)
+    scaling = config.get("rope_scaling")
+    assert (scaling["rope_type"] if scaling else None) == kind
+    if rule == "base":
+        assert config["rope_theta"] == found["rope"]["base"] == pytest.approx(10000 * 4)
+    same_logits(folder, f"by-{rule}", 100)
+
+
+@pytest.mark.parametrize("kind, more", [
+    ("linear", dict(factor=2.0)), ("dynamic", dict(factor=2.0)), ("yarn", dict(factor=2.0, original_max_position_embeddings=32)),
+    ("llama3", dict(factor=8.0, original_max_position_embeddings=16, low_freq_factor=1.0, high_freq_factor=4.0)),
+    ("longrope", dict(long_factor=[1 + i / 8 for i in range(8)], short_factor=[1.0] * 8, factor=2.0,
+                      original_max_position_embeddings=32, attention_factor=1.1))])
+def test_a_scaled_model_is_a_starting_point(kind, more, folder):
+    make_model(folder / f"was-{kind}", rope_parameters=dict(rope_type=kind, rope_theta=10000.0, **more))
+    found, config = stretched(folder, f"from-{kind}", model=f"was-{kind}")
+    assert config["rope_scaling"]["rope_type"] == "longrope"
+    before = dict(linear=2, llama3=8, longrope=1 + 7 / 8, yarn=2).get(kind, 1)
+    assert found["rope"]["factors"][-1] == pytest.approx(2 * before), "the slowest frequency, over what it had"
+    same_logits(folder, f"from-{kind}", 100)
+
+
+def test_learned_frequencies_slopes_and_short_windows(folder):
+    found, config = stretched(folder, "learned", "--learn", "head,norm,rope", "--learning-rate", 0.01)
+    assert found["numbers"] == 2 * 4 + 5 * 64 + 8
+    plain = json.loads((folder / "long-folded" / "config.json").read_text()) if (folder / "long-folded").exists() else None
+    assert config["rope_scaling"]["long_factor"] == pytest.approx(found["rope"]["factors"])
+    if plain:
+        assert config["rope_scaling"]["long_factor"] != pytest.approx(plain["rope_scaling"]["long_factor"], rel=1e-4)
+    same_logits(folder, "learned", 100)
+    found = result("calibrate", folder / "llama", "--text", folder / "text.txt", "--learn", "head,slope,value", "--context",
+                   128, "--out", folder / "sloped", *QUICK)
+    assert found["numbers"] == 2 * (4 + 4 + 2)
+    done = run("export", folder / "sloped", "--fold", "--out", folder / "sloped-folded")
+    assert done.returncode == 1 and "depends on the token or its position" in done.stderr
+    fails(2, ["--short-share", "2048"], "calibrate", folder / "llama", "--text", folder / "text.txt", "--short-share", 0.25,
+          "--out", folder / "short")
 
 
 @pytest.mark.parametrize("methods", ["ssa", "head,value"])
@@ -213,6 +294,24 @@ def test_an_interrupted_calibration_goes_on(folder, tmp_path):
     assert key(again) == key(whole), "the same bits as without the interruption"
 
 
+def test_the_table_of_longer_contexts_is_made_in_pieces(folder, tmp_path):
+    command = [ROOT / "tools/longer-context", PROGRAM, folder / "llama", "--text", folder / "text.txt", "--eval-text",
+               folder / "other.txt", "--passkey-text", folder / "other.txt", "--out", tmp_path / "out", "--trained", "64",
+               "--contexts", "128", "--tokens", "1024", "--eval-tokens", "1000", "--passkeys", "0", "--device", "cpu",
+               "--dtype", "fp32", "--only", "rules/base", "rules/ntk"]
+    call = lambda *more: subprocess.run([*map(str, command), *more], capture_output=True, text=True, check=False)  # noqa: E731
+    none = call("--seconds", "-1")
+    assert none.returncode == 1 and "0 of 4" in none.stdout, none.stderr
+    done = call()
+    assert done.returncode == 0 and "4 of 4" in done.stdout, done.stdout + done.stderr
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["rules/base-0"]["result"]["rope"]["rule"] == "base"
+    assert "positions alone" in results["rules/ntk-1"]["result"]["measures"]
+    again = (tmp_path / "out" / "results.json").stat().st_mtime_ns
+    assert call().returncode == 0 and (tmp_path / "out" / "results.json").stat().st_mtime_ns == again, "nothing is done twice"
+    assert "done  rules/base-0" in call("--list").stdout
+
+
 def test_wrong_input_to_calibrate(folder, tmp_path):
     model, text = folder / "llama", folder / "text.txt"
     before = sorted(p.stat().st_mtime_ns for p in model.iterdir())
@@ -222,9 +321,23 @@ def test_wrong_input_to_calibrate(folder, tmp_path):
         fails(2, ["--learn", f"'{nothing}' has nothing to learn", "ssa"], "calibrate", model, "--text", text, "--learn", nothing,
               "--out", tmp_path / "a")
     fails(2, ["--context", "64", "--length"], "calibrate", model, "--text", text, "--context", 32, "--out", tmp_path / "a")
-    fails(2, ["--rope-base"], "calibrate", model, "--text", text, "--rope-base", 5e5, "--out", tmp_path / "a")
-    make_model(tmp_path / "scaled", rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=2.0))
-    fails(2, ["already"], "calibrate", tmp_path / "scaled", "--text", text, "--context", 128, "--out", tmp_path / "a")
+    for option in (("--rope-base", 5e5), ("--rope", "yarn"), ("--rope-low", 2)):
+        fails(2, ["--rope", "--context"], "calibrate", model, "--text", text, *option, "--out", tmp_path / "a")
+    stretch = ["calibrate", model, "--text", text, "--context", 128, "--out", tmp_path / "a"]
+    fails(2, ["rotatoins", "rotations"], *stretch, "--rope", "rotatoins")
+    fails(2, ["--rope base"], *stretch, "--rope-base", 5e5)
+    fails(2, ["--rope-low", "--rope-high (128)"], *stretch, "--rope-low", 300)
+    fails(2, ["ramp"], *stretch, "--rope", "ntk", "--rope-high", 30)
+    fails(2, ["at least 1"], *stretch, "--rope-scale", 0.5)
+    fails(2, ["--controls", "norm"], *stretch, "--controls", "nrom")
+    done = run("train", "--text", text, "--model.position", "learned", "--steps", 1, "--batch", 1, "--context", 64, "--layers", 1,
+               "--width", 32, "--heads", 2, "--out", tmp_path / "neither", "--threads", 1)
+    assert done.returncode == 0, done.stderr
+    fails(2, ["no rotary positions"], "calibrate", tmp_path / "neither", "--text", text, "--context", 128, "--out", tmp_path / "a")
+    fails(2, ["no rotary positions"], "calibrate", tmp_path / "neither", "--text", text, "--learn", "rope", "--out", tmp_path / "a")
+    (tmp_path / "brief.txt").write_text(TEXT[:400])
+    fails(1, ["too small", "context of 4096"], "calibrate", model, "--text", tmp_path / "brief.txt", "--context", 4096, "--out",
+          tmp_path / "a")
     (tmp_path / "short.txt").write_text("1 and 2")
     fails(1, ["short"], "calibrate", model, "--text", tmp_path / "short.txt", "--out", tmp_path / "a")
     assert not (tmp_path / "a").exists()

@@ -41,6 +41,13 @@ CASES = {
     "llama-yarn": ("Llama", rope("yarn", factor=4.0, original_max_position_embeddings=16)),
     "llama-yarn-scaled": ("Llama", rope("yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=16.0,
                                         beta_slow=2.0, attention_factor=1.3, truncate=False)),
+    "llama-longrope": ("Llama", rope("longrope", long_factor=[1.0, 1.0, 1.2, 1.9, 2.6, 3.0, 4.0, 4.0], factor=4.0,
+                                     short_factor=[1.0, 1.0, 1.2, 1.9, 2.6, 3.0, 4.0, 4.0], attention_factor=1.2,
+                                     original_max_position_embeddings=16)),
+    "llama-longrope-two": ("Llama", rope("longrope", long_factor=[2.0] * 8, short_factor=[1.5] * 8, factor=4.0,
+                                         original_max_position_embeddings=16)),
+    "qwen3-longrope": ("Qwen3", dict(rope("longrope", long_factor=[3.0] * 16, short_factor=[3.0] * 16, factor=4.0,
+                                          original_max_position_embeddings=16, attention_factor=1.3), head_dim=32)),
     "llama-llama3": ("Llama", rope("llama3", factor=8.0, original_max_position_embeddings=16, low_freq_factor=1.0,
                                    high_freq_factor=4.0)),
     "mistral": ("Mistral", dict(GROUPED, sliding_window=None)),
@@ -121,7 +128,7 @@ def test_logits_gradients_padding_and_cache_equal_those_of_transformers(name, tm
         padded = model(ids, attention_mask=mask, position_ids=positions).logits * mask[..., None]
     expect_close(found.pop("padded") * mask[..., None], padded, "padded")
     cached = found.pop("cached")
-    if name != "llama-dynamic":  # angles that depend on the length are not those of the rows in the cache
+    if name not in ("llama-dynamic", "llama-longrope-two"):  # angles that depend on the length are not those of the rows in the cache
         expect_close(cached * mask[..., None], padded, "cached")
 
     theirs = {key: value.grad for key, value in model.named_parameters()}
@@ -268,7 +275,7 @@ def test_one_temperature_for_all_is_a_scale_of_granite(whole, tmp_path):
 
 
 # What the format has no words for: layers with a window outside Gemma-2, RoPE by length, scales, activations.
-NO_GGUF = ["mistral-window", "qwen2-window", "llama-dynamic", "llama-yarn-scaled", "gemma2", "gpt2-inner-untied",
+NO_GGUF = ["mistral-window", "qwen2-window", "llama-dynamic", "llama-yarn-scaled", "llama-longrope-two", "qwen3-longrope", "gemma2", "gpt2-inner-untied",
            "neox-sequential"]
 GGUF_CASES = [name for name in CASES if name not in NO_GGUF]
 
@@ -324,3 +331,58 @@ def test_gguf_has_the_factors_of_a_stretched_context(whole, tmp_path):
     scaling = json.loads((tmp_path / "back" / "config.json").read_text())["rope_scaling"]
     assert scaling["rope_type"] == "llama3" and scaling["factor"] == 8
     expect_close(theirs(tmp_path / "back"), whole("llama-llama3")[1], "logits")
+
+
+def test_gguf_has_any_factors_and_what_they_multiply_goes_into_the_weights(whole, tmp_path):
+    gguf = pytest.importorskip("gguf", reason="the package gguf is not installed")
+    model, logits = whole("llama-longrope")
+    assert export(model, "--as", "gguf", "--out", tmp_path / "out.gguf").returncode == 0
+    tensors = {tensor.name: tensor.data for tensor in gguf.GGUFReader(tmp_path / "out.gguf").tensors}
+    factors = json.loads((model / "config.json").read_text())["rope_parameters"]["long_factor"]
+    assert tensors["rope_freqs.weight"].tolist() == pytest.approx(factors)
+    expect_close(run(tmp_path / "out.gguf", tmp_path / "x", tokens=tokens())["logits"], logits, "logits")
+    assert export(tmp_path / "out.gguf", "--out", tmp_path / "back").returncode == 0
+    scaling = json.loads((tmp_path / "back" / "config.json").read_text())["rope_scaling"]
+    assert scaling["rope_type"] == "longrope" and scaling["attention_factor"] == 1
+    expect_close(theirs(tmp_path / "back"), logits, "logits")
+
+
+@pytest.mark.parametrize("wrong, words", [
+    (dict(long_factor=[1.0] * 7), "long_factor: 7 numbers given, 8 expected"),
+    (dict(short_factor=[1.0] * 9), "short_factor: 9 numbers given, 8 expected"),
+    (dict(long_factor=None), "long_factor: no list given"), (dict(long_factor="1"), "long_factor: no list given"),
+    (dict(long_factor=[1.0] * 7 + [0.0]), "long_factor: 0.0 given"), (dict(long_factor=[1.0] * 7 + [-1.0]), "long_factor: -1.0"),
+    (dict(short_factor=[1.0] * 7 + ["x"]), 'short_factor: "x" given'),
+    (dict(attention_factor="x"), "attention_factor"), (dict(original_max_position_embeddings=0), "original_max_position_embeddings: 0")])
+def test_longrope_that_does_not_fit_is_refused(wrong, words, whole, tmp_path):
+    model, _ = whole("llama-longrope")
+    config = json.loads((model / "config.json").read_text())
+    config["rope_parameters"].update(wrong)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").symlink_to(model / "model.safetensors")
+    done = subprocess.run([PROGRAM, "info", tmp_path], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and words in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("factors, words", [([1.0] * 7, "shape [7] given, [8] expected"), ([1.0] * 7 + [float("nan")], "nan"),
+                                            ([1.0] * 7 + [float("inf")], "inf"), ([0.0] * 8, "above 0")])
+def test_rope_freqs_that_do_not_fit_are_refused(factors, words, whole, tmp_path):
+    gguf = pytest.importorskip("gguf", reason="the package gguf is not installed")
+    numpy = pytest.importorskip("numpy")
+    model, _ = whole("llama-longrope")
+    assert export(model, "--as", "gguf", "--out", tmp_path / "out.gguf").returncode == 0
+    reader = gguf.GGUFReader(tmp_path / "out.gguf")
+    writer = gguf.GGUFWriter(tmp_path / "bad.gguf", "llama")
+    for key in ("context_length", "embedding_length", "block_count", "feed_forward_length", "attention.head_count",
+                "attention.head_count_kv"):
+        writer.add_uint32(f"llama.{key}", int(reader.fields[f"llama.{key}"].contents()))
+    writer.add_float32("llama.attention.layer_norm_rms_epsilon", 1e-6)
+    for tensor in reader.tensors:
+        data = numpy.array(factors, numpy.float32) if tensor.name == "rope_freqs.weight" else tensor.data
+        writer.add_tensor(tensor.name, data)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    done = subprocess.run([PROGRAM, "info", tmp_path / "bad.gguf"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and words in done.stderr and "rope_freqs.weight" in done.stderr, done.stderr

@@ -24,7 +24,7 @@ def methods(*arguments):
 def test_every_method_is_listed():
     found = methods()
     assert list(found) == [
-        "softmax", "focal", "focal-learned", "ssa", "ssmax", "log-n", "llama4", "yarn", "head",
+        "softmax", "focal", "focal-learned", "ssa", "ssmax", "slope", "log-n", "llama4", "yarn", "head",
         "value", "value-scale",
     ]
     table = run().stdout

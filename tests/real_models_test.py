@@ -165,7 +165,7 @@ def test_llama_cpp_answers_alike(dtype, smollm2, question, reference, tmp_path):
 
 @pytest.fixture(scope="module")
 def calibrated(smollm2, tmp_path_factory):
-    """SmolLM2 after a short calibration with the default recipe, and what the program said of it."""
+    """SmolLM2 after a short calibration for four times its context, and what the program said of it."""
     if not LONG:
         pytest.skip("tests/adapt_test.py calibrates small models; set TEMPERA_LONG=1")
     if not BOOKS.exists():
@@ -175,7 +175,7 @@ def calibrated(smollm2, tmp_path_factory):
     (folder / "text.txt").write_text(text[:200_000], encoding="utf-8")
     (folder / "other.txt").write_text(text[-50_000:], encoding="utf-8")
     found = json.loads(call(PROGRAM, "calibrate", SMOLLM2, "--text", folder / "text.txt", "--eval-text", folder / "other.txt",
-                            "--length", 256, "--tokens", 4096, "--step-tokens", 1024, "--eval-lengths", 256, "--eval-tokens",
+                            "--context", 32768, "--length", 256, "--tokens", 4096, "--step-tokens", 1024, "--eval-lengths", 256, "--eval-tokens",
                             4096, "--passkey-cases", 0, "--out", folder / "run", "--json"))
     return folder / "run", found
 
@@ -199,6 +199,32 @@ def test_llama_cpp_runs_calibrated_smollm2(calibrated, question, tmp_path):
     model = llama_cpp.Llama(str(tmp_path / "model.gguf"), n_ctx=512, logits_all=True, verbose=False)
     model.eval(ids)
     expect_close(torch.tensor(model.scores[:len(ids)]), ours(calibrated[0], tmp_path / "a", ids), 1e-2)
+
+
+def test_stretched_smollm2_goes_on_alike_in_all_programs_beyond_its_trained_length(calibrated, question, tmp_path):
+    """9,000 tokens of a book, of which 8,192 are the trained length, and what greedy decoding writes behind them."""
+    run, _ = calibrated
+    tokenizer = question[0]
+    ids = tokenizer.encode(BOOKS.read_text(encoding="utf-8")[:60_000], add_special_tokens=False)[:9000]
+    assert len(ids) == 9000
+    (tmp_path / "prompt").write_text(tokenizer.decode(ids), encoding="utf-8")
+    found = json.loads(call(PROGRAM, "generate", run, "--file", tmp_path / "prompt", "--max-tokens", 12,
+                            "--sampling-temperature", 0, "--json"))["answers"][0]["tokens"]
+    call(PROGRAM, "export", run, "--fold", "--out", tmp_path / "folded")
+    scaling = json.loads((tmp_path / "folded" / "config.json").read_text())["rope_scaling"]
+    assert scaling["rope_type"] == "longrope" and scaling["factor"] == 4 and len(scaling["long_factor"]) == 32
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "folded", dtype=torch.float32,
+                                                              attn_implementation="sdpa").eval()
+    assert greedy(model, ids, 12)[:len(found)] == found
+    llama_cpp = pytest.importorskip("llama_cpp", reason="the package llama-cpp-python is not installed")
+    call(PROGRAM, "export", run, "--fold", "--as", "gguf", "--dtype", "fp32", "--out", tmp_path / "model.gguf")
+    model = llama_cpp.Llama(str(tmp_path / "model.gguf"), n_ctx=9216, verbose=False)
+    model.eval(ids)
+    written = []
+    for _ in found:
+        written.append(int(model.sample(temp=0)))
+        model.eval(written[-1:])
+    assert written == found
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,8 @@ class LayerTemperatures:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """What a calibration found. `measures` has a model's perplexities and passkeys by its name, "before", "after" and controls."""
+    """What a calibration found. `measures` has a model's perplexities and passkeys by its name, "before", "after" and controls;
+    `rope` the rotary frequencies, and `answers` what the report says of it."""
 
     model: str
     name: str
@@ -35,11 +36,12 @@ class Calibration:
     parameters: int
     context: int
     length: int
-    rope_base: float
+    rope: Optional[dict[str, Any]]
     tokens: int
     seconds: float
     measures: dict[str, Any]
     temperatures: list[LayerTemperatures]
+    answers: dict[str, str]
     warnings: list[str]
 
     def perplexity(self, name: str, length: int) -> float:

@@ -10,6 +10,7 @@
 #include "tempera/base/files.h"
 #include "tempera/base/interrupt.h"
 #include "tempera/base/progress.h"
+#include "tempera/data/short_windows.h"
 #include "tempera/data/tensors.h"
 #include "tempera/eval/held_out.h"
 #include "tempera/models/device.h"
@@ -33,8 +34,10 @@ constexpr int64_t kMostKept = 2'000'000'000;
 
 constexpr const char* kBefore = "before";
 constexpr const char* kAfter = "after";
-constexpr const char* kRopeAlone = "RoPE alone";
-constexpr const char* kNormAlone = "norm alone";
+// Rows of some steps are cut into pieces of this many tokens.
+constexpr int64_t kShortLength = 2048;
+// The shortest window that is measured.
+constexpr int64_t kShortest = 512;
 
 bool same_file(const fs::path& a, const fs::path& b) {
   std::error_code missing;
@@ -42,6 +45,18 @@ bool same_file(const fs::path& a, const fs::path& b) {
   if (missing || fs::file_size(a, missing) != fs::file_size(b, missing) || missing) return false;
   const MappedFile left(a), right(b);
   return std::ranges::equal(left.bytes(), right.bytes());
+}
+
+// The words of a list that name a temperature.
+std::string temperatures_of(const std::string& learn) {
+  std::string kept;
+  for (size_t begin = 0; begin <= learn.size();) {
+    const size_t end = std::min(learn.find(',', begin), learn.size());
+    const auto word = learn.substr(begin, end - begin);
+    if (word != kNorm && word != kRope && word != kLora) kept += (kept.empty() ? "" : ",") + word;
+    begin = end + 1;
+  }
+  return kept;
 }
 
 bool folds(const Learn& learn) {
@@ -75,16 +90,24 @@ Calibrator::Calibrator(const CalibrateOptions& options, train::RunFolder& folder
   if (config.temperature.method != "softmax")
     throw UsageError(concat("the model has the temperature '", config.temperature.method,
                             "' already; fold it into the weights first (tempera export --fold)"));
-  trained_ = config.context;
+  trained_ = trained_context(config);
   context_ = options.context > 0 ? options.context : config.context;
   length_ = options.length > 0 ? options.length : context_;
-  if (options.context > 0) extended_rope_base(config, context_, options.rope_base);  // may refuse
+  auto settled = config;
+  settled.rope = original_.model->settled_rope();
+  rope_ = options.context > 0 ? stretch_rope(settled, context_, options.rope)
+                              : StretchedRope{.rope = settled.rope};
+  if (parse_learn(options.learn).rope) learnable_rope(settled);  // may refuse
   if (length_ > context_)
     throw UsageError(concat("--length: ", length_, " given, the context is ", context_,
                             "; give --context to stretch it"));
   if (length_ < context_)
     warn(concat("windows of ", length_, " tokens are shorter than the context of ", context_,
                 ": positions beyond may get worse"));
+  if (options.short_share > 0 && length_ <= kShortLength)
+    throw UsageError(concat("--short-share: windows of ", length_,
+                            " tokens are learned from, which are as short as its pieces (",
+                            kShortLength, ")"));
   check_same_texts();
 }
 
@@ -119,19 +142,32 @@ void Calibrator::check_text(const train::DataSource& source) {
                 "--held-out or --eval-text"));
 }
 
-// A clone with what is to be learned, everything else frozen, on the device.
-Calibrator::Prepared Calibrator::prepare(const Learn& learn, bool stretched) const {
+models::LoadOptions Calibrator::changes(const Learn& learn, bool stretched) const {
   models::LoadOptions options;
   if (learn.temperature)
     options.temperature = suited_temperature(*learn.temperature, original_.model->config(),
                                              [&](const std::string& line) { events_.say(line); });
-  Prepared prepared{models::clone_model(*original_.model, options), {}};
+  if (learn.lora) options.lora = nn::LoraConfig{.rank = kLoraRank, .alpha = 2 * kLoraRank};
+  if (!stretched || (options_.context == 0 && !learn.rope)) return options;
+  auto config = original_.model->config();
+  config.context = context_;
+  config.rope = rope_.rope;
+  options.positions = {.context = context_, .rope = config.rope};
+  if (!learn.rope) return options;
+  options.positions->rope = learnable_rope(config);
+  options.positions->rope.original_context = trained_;
+  return options;
+}
+
+// A clone with what is to be learned, everything else frozen, on the device.
+Calibrator::Prepared Calibrator::prepare(const Learn& learn, bool stretched) const {
+  Prepared prepared{models::clone_model(*original_.model, changes(learn, stretched)), {}};
   nn::Model& model = *prepared.model;
-  if (stretched && options_.context > 0)
-    model.set_context(context_, extended_rope_base(model.config(), context_, options_.rope_base));
-  prepared.learned = freeze_others(model, [&](const nn::NamedParameter& p) {
-    return p.kind == nn::ParameterKind::kTemperature || (learn.norm && is_norm_gain(p));
-  });
+  if (learn.lora) nn::initialize_adapters(model, static_cast<uint64_t>(options_.seed));
+  prepared.learned =
+      freeze_others(model, [&](const nn::NamedParameter& p) { return is_learned(learn, p); });
+  for (auto& parameter : prepared.learned)
+    if (parameter.kind == nn::ParameterKind::kAdapter) parameter.rate = kLoraRate;
   model.round_frozen(models::scalar_type(options_.dtype));
   model.to(device_);
   return prepared;
@@ -178,8 +214,12 @@ Calibrator::Learned Calibrator::learn_in(const std::string& what, train::RunFold
     const auto seed = static_cast<uint64_t>(options_.seed);
     train::Trainer trainer(
         training(), prepared.model,
-        [&](size_t, int64_t length) { return source.dataset(length, seed); }, std::move(events),
-        models::stored_tokenizer(original_), prepared.learned);
+        [&](size_t, int64_t length) -> std::shared_ptr<const data::Dataset> {
+          auto rows = source.dataset(length, seed);
+          if (options_.short_share == 0) return rows;
+          return std::make_shared<data::ShortWindows>(rows, options_.short_share, kShortLength);
+        },
+        std::move(events), models::stored_tokenizer(original_), prepared.learned);
     trainer.attach(folder);
     return trainer.run();
   });
@@ -189,7 +229,9 @@ Calibrator::Learned Calibrator::learn_in(const std::string& what, train::RunFold
 std::set<int64_t> Calibrator::lengths_to_measure() const {
   const auto& given = options_.eval_lengths;
   if (!given.empty()) return {given.begin(), given.end()};
-  return {std::min<int64_t>(2048, length_), std::min(trained_, length_), length_};
+  std::set<int64_t> lengths{std::min(trained_, length_), length_};
+  for (int64_t length = kShortest; length < length_; length *= 2) lengths.insert(length);
+  return lengths;
 }
 
 // Of perplexity: no window is longer than the text that is there.
@@ -251,18 +293,35 @@ Measure Calibrator::measured(const std::string& name, const HeldOutText& text,
   return result;
 }
 
-// What the temperature itself did not do.
+// Those that were asked for, but for what is learned itself.
+std::vector<Calibrator::Control> Calibrator::controls() const {
+  const auto wanted = [&](const char* name) {
+    return std::ranges::any_of(options_.controls,
+                               [&](const auto& given) { return given == name || given == "all"; });
+  };
+  std::vector<Control> list;
+  if (wanted("positions") && options_.context > 0) list.push_back({"positions alone", ""});
+  const auto add = [&](const char* option, const char* name, const std::string& learn) {
+    if (wanted(option) && !learn.empty() && learn != options_.learn) list.push_back({name, learn});
+  };
+  add("norm", "norm alone", kNorm);
+  add("temperature", "temperatures alone", temperatures_of(options_.learn));
+  add("lora", "LoRA", kLora);
+  return list;
+}
+
+// What the others reach by themselves.
 void Calibrator::measure_controls(const train::DataSource& source, const HeldOutText& text,
                                   Measures& measures) const {
-  if (options_.context > 0)
-    measures.emplace_back(kRopeAlone,
-                          measured(kRopeAlone, text, [&] { return prepare({}, true).model; }));
-  if (options_.learn == kNorm) return;
-  measures.emplace_back(kNormAlone, measured(kNormAlone, text, [&] {
-                          train::RunFolder folder(folder_.path() / "controls" / kNorm, "calibrate");
-                          if (!folder.mark()) folder.begin(Json::object(), "");
-                          return learn_in(kNorm, folder, source).model;
-                        }));
+  for (const auto& [name, learn] : controls()) {
+    const auto model = [&]() -> std::shared_ptr<nn::Model> {
+      if (learn.empty()) return prepare({}, /*stretched=*/true).model;
+      train::RunFolder folder(folder_.path() / "controls" / name, "calibrate");
+      if (!folder.mark()) folder.begin(Json::object(), "");
+      return learn_in(learn, folder, source).model;
+    };
+    measures.emplace_back(name, measured(name, text, model));
+  }
 }
 
 // On the CPU, whose kernels can tell what attention did.
@@ -276,6 +335,15 @@ std::vector<LayerTemperatures> Calibrator::temperatures(nn::Model& model,
   return learned_temperatures(model, batch);
 }
 
+Json Calibrator::rope_json(const nn::Model& model) const {
+  if (model.config().position != nn::PositionKind::kRope) return {};
+  auto now = rope_;
+  now.rope = model.settled_rope();
+  Json json = to_json(now, options_.rope, model.config().rotary_size());
+  if (options_.context == 0) json["rule"] = "none";
+  return json;
+}
+
 // Before anything long: how long all of it takes on this machine, and what it is.
 void Calibrator::say_duration(nn::Model& model) const {
   const auto options = training();
@@ -283,11 +351,12 @@ void Calibrator::say_duration(nn::Model& model) const {
   const Windows learning{.length = length_,
                          .tokens = options.steps * options.batch * length_,
                          .passes = passes_of_learning(options.recompute)};
-  const bool norm_alone = options_.controls && options_.learn != kNorm;
   std::vector<std::string> names{kBefore, kAfter};
-  if (options_.controls && options_.context > 0) names.emplace_back(kRopeAlone);
-  if (norm_alone) names.emplace_back(kNormAlone);
-  std::vector<Windows> all(norm_alone ? 2 : 1, learning);
+  std::vector<Windows> all{learning};
+  for (const auto& control : controls()) {
+    names.push_back(control.name);
+    if (!control.learn.empty()) all.push_back(learning);
+  }
   for (const auto& name : names)
     if (!fs::exists(measure_file(name))) all.insert(all.end(), one.begin(), one.end());
   events_.say(concat(about_text(estimate_seconds(model, all)), ": ", count_text(learning.tokens),
@@ -306,7 +375,7 @@ CalibrationResult Calibrator::run(const train::DataSource& source) {
   const Learned learned = learn_in(options_.learn, folder_, source);
   measures.emplace_back(kAfter, measured(kAfter, text, [&] { return learned.model; }));
   for (const auto& line : worse_places(measures[0].second, measures[1].second)) warn(line);
-  if (options_.controls) measure_controls(source, text, measures);
+  measure_controls(source, text, measures);
   return {.model = options_.model,
           .name = original_.path.filename().string(),
           .out = folder_.path().string(),
@@ -316,7 +385,7 @@ CalibrationResult Calibrator::run(const train::DataSource& source) {
           .parameters = learned.model->parameter_count(),
           .context = context_,
           .length = length_,
-          .rope_base = learned.model->config().rope.base,
+          .rope = rope_json(*learned.model),
           .tokens = learned.result.tokens,
           .seconds = learned.result.seconds,
           .measures = std::move(measures),

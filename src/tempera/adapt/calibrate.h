@@ -9,6 +9,7 @@
 #include "tempera/adapt/learn.h"
 #include "tempera/adapt/measure.h"
 #include "tempera/adapt/report.h"
+#include "tempera/adapt/rope_rule.h"
 #include "tempera/config/common.h"
 #include "tempera/models/load.h"
 #include "tempera/train/data_source.h"
@@ -23,7 +24,7 @@ struct CalibrateOptions {
   double held_out = 0.05;
   std::string learn = "head,value,norm";
   int64_t context = 0;
-  double rope_base = 0;
+  RopeOptions rope;
   int64_t length = 0;
   int64_t tokens = 500'000;
   int64_t step_tokens = 16'384;
@@ -33,7 +34,8 @@ struct CalibrateOptions {
   int64_t eval_tokens = 65'536;
   int64_t passkey_cases = 2;
   std::vector<std::string> passkey_text;
-  bool controls = false;
+  double short_share = 0;
+  std::vector<std::string> controls;
   int64_t seed = 0;
   config::Dtype dtype = config::Dtype::kFloat32;
   config::Device device = config::Device::kAuto;
@@ -74,6 +76,10 @@ class Calibrator {
   CalibrationResult run(const train::DataSource& source);
 
  private:
+  // A model to compare with, and what it learns; nothing: the positions alone.
+  struct Control {
+    std::string name, learn;
+  };
   struct Prepared {
     std::shared_ptr<nn::Model> model;
     std::vector<nn::NamedParameter> learned;
@@ -87,6 +93,7 @@ class Calibrator {
   void warn(const std::string& line);
   void check_same_texts();
   Prepared prepare(const Learn& learn, bool stretched) const;
+  models::LoadOptions changes(const Learn& learn, bool stretched) const;
   train::TrainOptions training() const;
   Learned learn_in(const std::string& what, train::RunFolder& folder,
                    const train::DataSource& source) const;
@@ -97,10 +104,12 @@ class Calibrator {
   std::filesystem::path measure_file(const std::string& name) const;
   Measure measured(const std::string& name, const HeldOutText& text,
                    const std::function<std::shared_ptr<nn::Model>()>& model) const;
+  std::vector<Control> controls() const;
   void measure_controls(const train::DataSource& source, const HeldOutText& text,
                         Measures& measures) const;
   std::vector<LayerTemperatures> temperatures(nn::Model& model,
                                               const train::DataSource& source) const;
+  nlohmann::ordered_json rope_json(const nn::Model& model) const;
   void say_duration(nn::Model& model) const;
 
   const CalibrateOptions& options_;
@@ -110,6 +119,7 @@ class Calibrator {
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   torch::Device device_;
   int64_t trained_ = 0, context_ = 0, length_ = 0;
+  StretchedRope rope_;    // for the new context; as it was where none is given
   int64_t held_out_ = 0;  // tokens of the text that are measured on; 0: another text is
   std::vector<std::string> warnings_;
 };

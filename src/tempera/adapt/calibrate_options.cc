@@ -13,13 +13,12 @@ void CalibrateOptions::declare(config::Options& options) {
                  "share of --text held out for measuring; without --eval-text");
   options.section(config::Section::kTemperature);
   options.option("learn", learn,
-                 "what to learn: temperature methods (NAME, A+B or NAME:OPTION=VALUE) and norm "
-                 "(the gains of the norms); all other weights stay frozen");
-  options.option(
-      "context", context, config::range(0, 1 << 30),
-      "extend the context to this many tokens with a larger RoPE base; 0: the model's own");
-  options.option("rope-base", rope_base, config::range(0, 1e12),
-                 "with --context: the RoPE base; 0: the model's times (new context / old)^2");
+                 "what to learn: temperature methods (NAME, A+B or NAME:OPTION=VALUE), norm (the "
+                 "gains of the norms), rope (the RoPE frequencies) and lora; all other weights "
+                 "stay frozen");
+  options.option("context", context, config::range(0, 1 << 30),
+                 "extend the context to this many tokens; 0: the model's own");
+  rope.declare(options);
   declare_training(options);
   declare_measuring(options);
 }
@@ -29,6 +28,8 @@ void CalibrateOptions::declare_training(config::Options& options) {
   options.option("tokens", tokens, config::range(1, 1e15), "tokens to learn from");
   options.option("length", length, config::range(0, 1 << 30),
                  "window length in tokens; 0: the context length, as in use");
+  options.option("short-share", short_share, config::range(0, 0.9),
+                 "share of the steps whose windows are cut into pieces of 2048 tokens");
   options.option("step-tokens", step_tokens, config::range(1, 1e12), "tokens per step",
                  {.rare = true});
   options.option("learning-rate", learning_rate, config::above_to(0, 100),
@@ -43,8 +44,8 @@ void CalibrateOptions::declare_training(config::Options& options) {
 void CalibrateOptions::declare_measuring(config::Options& options) {
   options.section(config::Section::kMeasuring);
   options.option("eval-lengths", eval_lengths, config::range(2, 1 << 30),
-                 "window lengths to measure at; not given: up to 2048, the trained and the new "
-                 "context length");
+                 "window lengths to measure at; not given: 512, 1024 and so on, and the trained "
+                 "and the new context length");
   options.option("eval-tokens", eval_tokens, config::range(2, 1e15),
                  "tokens to measure per length");
   options.option("passkey-cases", passkey_cases, config::range(0, 1e6),
@@ -52,7 +53,9 @@ void CalibrateOptions::declare_measuring(config::Options& options) {
   options.option("passkey-text", passkey_text,
                  "text to hide passkeys in; not given: built-in sentences");
   options.option("controls", controls,
-                 "also measure the scaled positions alone, and norm gains alone");
+                 config::Domain{.choices = {"positions", "norm", "temperature", "lora", "all"}},
+                 "also measure the new positions alone, and models that learned from the same "
+                 "tokens: norm gains alone, temperatures alone, LoRA");
 }
 
 void CalibrateOptions::validate() const {
@@ -61,8 +64,11 @@ void CalibrateOptions::validate() const {
         concat("no text to learn from; give some that is like the text of use:\n"
                "  tempera calibrate ",
                model, " --text FILE"));
-  if (rope_base > 0 && context == 0)
-    throw UsageError("--rope-base is for --context; give the length that you want too");
+  if (context == 0 && rope != RopeOptions())
+    throw UsageError(
+        "--rope and the options that begin with it are for --context; give the length that you "
+        "want too");
+  rope.validate();
   parse_learn(learn);
 }
 

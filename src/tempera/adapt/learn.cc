@@ -28,12 +28,12 @@ std::string learnable_names() {
   std::string names;
   for (const auto& entry : method_registry())
     if (sample_of({.methods = entry.name})->parameter_count() > 0) names += entry.name + ", ";
-  return names + kNorm;
+  return names + concat(kNorm, ", ", kRope, ", ", kLora);
 }
 
 void check_known(std::string_view word) {
   const auto methods = word.substr(0, word.find(':'));
-  std::vector<std::string> known{kNorm};
+  std::vector<std::string> known{kNorm, kRope, kLora};
   for (const auto& entry : method_registry()) known.push_back(entry.name);
   for (size_t begin = 0; begin <= methods.size();) {
     const size_t end = std::min(methods.find('+', begin), methods.size());
@@ -78,9 +78,13 @@ Learn parse_learn(std::string_view text) {
   while (true) {
     const size_t comma = text.find(',');
     const std::string_view word = text.substr(0, comma);
-    if (word == kNorm) {
-      if (learn.norm) throw UsageError("--learn: 'norm' given twice");
-      learn.norm = true;
+    bool* other = word == kNorm   ? &learn.norm
+                  : word == kRope ? &learn.rope
+                  : word == kLora ? &learn.lora
+                                  : nullptr;
+    if (other) {
+      if (*other) throw UsageError(concat("--learn: '", word, "' given twice"));
+      *other = true;
     } else {
       check_known(word);
       methods.push_back(parse_method_text(word, "--learn", Origin::kLoaded));
@@ -90,6 +94,22 @@ Learn parse_learn(std::string_view text) {
   }
   if (!methods.empty()) learn.temperature = learnable_temperature(product_of(methods));
   return learn;
+}
+
+bool is_learned(const Learn& learn, const nn::NamedParameter& parameter) {
+  switch (parameter.kind) {
+    case nn::ParameterKind::kTemperature:
+      return learn.temperature.has_value();
+    case nn::ParameterKind::kFrequency:
+      return learn.rope;
+    case nn::ParameterKind::kAdapter:
+      return learn.lora;
+    case nn::ParameterKind::kMatrix:
+    case nn::ParameterKind::kEmbedding:
+    case nn::ParameterKind::kVector:
+      return learn.norm && is_norm_gain(parameter);
+  }
+  return false;
 }
 
 bool is_norm_gain(const nn::NamedParameter& parameter) {
@@ -125,20 +145,6 @@ nn::TemperatureConfig suited_temperature(nn::TemperatureConfig temperature,
           "learned, which that gain can take up");
   }
   return temperature;
-}
-
-double extended_rope_base(const nn::ModelConfig& config, int64_t context, double rope_base) {
-  if (context < config.context)
-    throw UsageError(concat("--context: ", context, " given, the model was trained at ",
-                            config.context, "; to calibrate at a shorter length, give --length"));
-  if (config.position != nn::PositionKind::kRope)
-    throw UsageError("--context: the model has no rotary positions, so they cannot be stretched");
-  if (config.rope.scaling != nn::RopeScaling::kNone)
-    throw UsageError(
-        "--context: the model stretches its rotary positions already (rope scaling in its "
-        "config); two ways at once are not defined");
-  const double factor = static_cast<double>(context) / static_cast<double>(config.context);
-  return rope_base > 0 ? rope_base : config.rope.base * factor * factor;
 }
 
 }  // namespace tempera::adapt

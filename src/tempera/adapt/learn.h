@@ -15,14 +15,26 @@ namespace tempera::adapt {
 struct Learn {
   std::optional<nn::TemperatureConfig> temperature = {};
   bool norm = false;  // the gains of the norms
+  bool rope = false;  // the rotary frequencies
+  bool lora = false;  // low-rank adapters beside all matrices
 };
 
-inline constexpr const char* kNorm = "norm";  // the word for the norms' gains
+// The words for what is no temperature.
+inline constexpr const char* kNorm = "norm";
+inline constexpr const char* kRope = "rope";
+inline constexpr const char* kLora = "lora";
 
-// A list of methods, as parse_method_text() takes them, and norm: "head,value,norm",
+// Adapters as people use them, with a learning rate of their own: this share of the norms'.
+inline constexpr int64_t kLoraRank = 8;
+inline constexpr double kLoraRate = 0.1;
+
+// A list of methods, as parse_method_text() takes them, norm, rope and lora: "head,value,norm",
 // "ssa:k=true,norm". Throws UsageError for unknown and repeated names, and for a temperature that
 // has nothing to learn.
 Learn parse_learn(std::string_view text);
+
+// Whether it is what was asked for.
+bool is_learned(const Learn& learn, const nn::NamedParameter& parameter);
 
 // Turns gradients off for all parameters that are not wanted, and gives those that are, each with
 // the share of the learning rate that suits it: a temperature's parameter as its method declares.
@@ -37,9 +49,5 @@ bool is_norm_gain(const nn::NamedParameter& parameter);
 nn::TemperatureConfig suited_temperature(nn::TemperatureConfig temperature,
                                          const nn::ModelConfig& model,
                                          const std::function<void(const std::string&)>& say);
-
-// The rotary base for a longer context: it grows by (context / trained)^2, unless one is given.
-// Throws UsageError where the model's positions cannot be stretched so.
-double extended_rope_base(const nn::ModelConfig& config, int64_t context, double rope_base);
 
 }  // namespace tempera::adapt

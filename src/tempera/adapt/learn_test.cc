@@ -43,8 +43,9 @@ TEST(Learn, RefusesWhatHasNothingToLearn) {
                            "ssmax:learned=false:bias=false"}) {
     const std::string message = refusal(text);
     EXPECT_NE(message.find("nothing to learn"), std::string::npos) << text;
-    EXPECT_NE(message.find("one or more of focal-learned, ssa, ssmax, head, value, norm"),
-              std::string::npos)
+    EXPECT_NE(
+        message.find("one or more of focal-learned, ssa, ssmax, slope, head, value, norm, rope"),
+        std::string::npos)
         << message;
   }
   EXPECT_EQ(parse_learn("yarn,head").temperature->method, "yarn,head");

@@ -55,16 +55,25 @@ Measure measure(nn::Model& model, const text::Tokenizer& tokenizer, const HeldOu
 
 Json to_json(const Measure& measure) {
   Json perplexity = Json::object();
-  for (const auto& [length, scores] : measure.perplexity)
-    perplexity[std::to_string(length)] = eval::to_json(scores);
+  for (const auto& [length, scores] : measure.perplexity) {
+    Json entry = eval::to_json(scores);
+    for (const auto& block : scores.blocks)
+      entry["blocks"].push_back(Json::array({block.loss, block.tokens}));
+    perplexity[std::to_string(length)] = std::move(entry);
+  }
   return {{"perplexity", std::move(perplexity)},
           {"passkey", measure.passkey ? eval::to_json(*measure.passkey) : Json()}};
 }
 
 Measure measure_of(const Json& json) {
   Measure measure;
-  for (const auto& [length, scores] : json.at("perplexity").items())
-    measure.perplexity[std::stoll(length)] = eval::text_scores_of(scores);
+  for (const auto& [length, scores] : json.at("perplexity").items()) {
+    auto& read = measure.perplexity[std::stoll(length)];
+    read = eval::text_scores_of(scores);
+    if (!scores.contains("blocks")) continue;
+    for (const Json& block : scores.at("blocks"))
+      read.blocks.push_back({.loss = block.at(0), .tokens = block.at(1)});
+  }
   if (json.at("passkey").is_object()) measure.passkey = eval::grid_of(json.at("passkey"));
   return measure;
 }

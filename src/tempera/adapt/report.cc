@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iomanip>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tempera/adapt/answers.h"
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
 #include "tempera/base/progress.h"
@@ -19,12 +21,6 @@ using Json = nlohmann::ordered_json;
 // A perplexity that grew by less, or over fewer tokens, is chance.
 constexpr double kWorse = 1.005;
 constexpr int64_t kFewTokens = 500;
-
-std::string fixed(double value, int decimals) {
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(decimals) << value;
-  return text.str();
-}
 
 std::string seen_text(const eval::PositionBucket& bucket) {
   return concat(bucket.first, "-", bucket.last);
@@ -43,6 +39,8 @@ int64_t longest(const Measures& measures) { return first_of(measures).perplexity
 
 bool has_passkey(const Measures& measures) { return first_of(measures).passkey.has_value(); }
 
+constexpr int kColumn = 22;
+
 // One row of numbers, a column for each model that was measured.
 class Columns {
  public:
@@ -50,15 +48,25 @@ class Columns {
 
   void header(const std::string& what) {
     text_ << std::left << std::setw(24) << what << std::right;
-    for (const auto& [name, unused] : measures_) text_ << std::setw(14) << name;
+    for (const auto& [name, unused] : measures_) text_ << std::setw(kColumn) << name;
     text_ << "\n";
   }
-  template <class Value>
-  void row(const std::string& name, int decimals, const Value& value) {
+  void row(const std::string& name, int decimals,
+           const std::function<std::optional<double>(const Measure&)>& value) {
     text_ << "  " << std::left << std::setw(22) << name << std::right;
     for (const auto& [unused, measured] : measures_) {
       const std::optional<double> number = value(measured);
-      text_ << std::setw(14) << (number ? fixed(*number, decimals) : "");
+      text_ << std::setw(kColumn) << (number ? fixed(*number, decimals) : "");
+    }
+    text_ << "\n";
+  }
+  // With its interval.
+  void row(const std::string& name, int decimals,
+           const std::function<std::optional<eval::Estimate>(const Measure&)>& value) {
+    text_ << "  " << std::left << std::setw(22) << name << std::right;
+    for (const auto& [unused, measured] : measures_) {
+      const auto estimate = value(measured);
+      text_ << std::setw(kColumn) << (estimate ? interval_text(*estimate, decimals) : "");
     }
     text_ << "\n";
   }
@@ -84,13 +92,24 @@ void put_perplexity(const Measures& measures, Columns& columns) {
     });
 }
 
+void put_changes(const Measures& measures, Columns& columns) {
+  columns.header("perplexity over before");
+  for (const auto& [length, before] : first_of(measures).perplexity)
+    columns.row(std::to_string(length), 3,
+                [&, key = length](const Measure& measured) -> std::optional<eval::Estimate> {
+                  return &measured == &first_of(measures)
+                             ? std::nullopt
+                             : perplexity_ratio(before, measured.perplexity.at(key));
+                });
+}
+
 void put_passkey(const Measures& measures, Columns& columns) {
   columns.header("passkey, % right");
   const auto& lengths = first_of(measures).passkey->lengths;
   for (size_t i = 0; i < lengths.size(); ++i)
     columns.row(std::to_string(lengths[i]), 0,
-                [i](const Measure& measured) -> std::optional<double> {
-                  return 100 * measured.passkey->at_length(i).value;
+                [i](const Measure& measured) -> std::optional<eval::Estimate> {
+                  return in_percent(measured.passkey->at_length(i));
                 });
 }
 
@@ -186,6 +205,7 @@ std::string tables(const CalibrationResult& result) {
   std::ostringstream text;
   Columns columns(result.measures, text);
   put_perplexity(result.measures, columns);
+  put_changes(result.measures, columns);
   if (has_passkey(result.measures)) put_passkey(result.measures, columns);
   put_temperatures(result.temperatures, text);
   return text.str();
@@ -212,7 +232,8 @@ std::vector<std::string> worse_places(const Measure& before, const Measure& afte
 }
 
 Json to_json(const CalibrationResult& result) {
-  Json measures = Json::object(), temperatures = Json::array();
+  Json measures = Json::object(), temperatures = Json::array(), answers = Json::object();
+  for (const auto& [question, answer] : owner_answers(result)) answers[question] = answer;
   for (const auto& [name, measured] : result.measures) measures[name] = to_json(measured);
   for (const auto& layer : result.temperatures)
     temperatures.push_back({{"layer", temperatures.size()},
@@ -227,16 +248,19 @@ Json to_json(const CalibrationResult& result) {
           {"parameters", result.parameters},
           {"context", result.context},
           {"length", result.length},
-          {"rope_base", result.rope_base},
+          {"rope", result.rope},
           {"tokens", result.tokens},
           {"seconds", result.seconds},
           {"measures", std::move(measures)},
           {"temperatures", std::move(temperatures)},
+          {"answers", std::move(answers)},
           {"warnings", result.warnings}};
 }
 
 std::string to_text(const CalibrationResult& result) {
   std::string text = concat(summary(result), "\n", tables(result));
+  for (const auto& [question, answer] : owner_answers(result))
+    text += concat(question, "\n  ", answer, "\n");
   for (const auto& warning : result.warnings) text += concat("warning: ", warning, "\n");
   return text;
 }
@@ -258,6 +282,11 @@ plot::Figure to_figure(const CalibrationResult& result) {
 plot::HtmlReport to_html(const CalibrationResult& result) {
   plot::HtmlReport page("Calibration of " + result.name);
   page.paragraph(concat(summary(result), ". All other weights stayed as they were."));
+  for (const auto& [question, answer] : owner_answers(result)) {
+    page.heading(question);
+    page.paragraph(answer);
+  }
+  page.heading("All numbers");
   page.code(tables(result));
   page.figure(to_figure(result),
               "The same held-out text and the same passkeys for every column of the table.");
@@ -267,8 +296,8 @@ plot::HtmlReport to_html(const CalibrationResult& result) {
   }
   page.heading("What this shows");
   page.paragraph(
-      "One text, one calibration. What norm gains alone reach (--controls), the temperature did "
-      "not do. A gain on text like the calibration's says little about other text; measure there "
+      "One text, one calibration. What a control reaches by itself, the rest did not do. A gain on "
+      "text like the calibration's says little about other text; measure there "
       "too (tempera eval).");
   return page;
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,7 +25,7 @@ struct CalibrationResult {
   int64_t numbers = 0;  // learned ones
   int64_t parameters = 0;
   int64_t context = 0, length = 0;
-  double rope_base = 0;
+  nlohmann::ordered_json rope = {};  // the rule and its frequencies; null: as they were
   int64_t tokens = 0;
   double seconds = 0;
   Measures measures;

@@ -16,6 +16,7 @@
 namespace tempera::eval {
 namespace {
 
+constexpr int64_t kLossBlock = 1024;
 // Enough rows to keep the matrix products busy, few enough for a small memory.
 constexpr int64_t kTokensPerPass = 8192;
 constexpr int64_t kFirstBucket = 16;
@@ -128,12 +129,15 @@ void LossByPosition::add(const torch::Tensor& losses, const nn::Batch& batch) {
         begin = end;
         end += lengths[r][++document].item<int64_t>();
       }
+      if (t % kLossBlock == 0) blocks_.emplace_back();
       if (target[r][t] < 0) continue;
       const int64_t seen = t - begin + 1;
       most_seen_ = std::max(most_seen_, seen);
       Sum& sum = sums_[bucket_of(seen)];
       sum.loss += static_cast<double>(loss[r][t]);
       ++sum.tokens;
+      blocks_.back().loss += static_cast<double>(loss[r][t]);
+      ++blocks_.back().tokens;
     }
   }
 }
@@ -159,6 +163,8 @@ TextScores LossByPosition::scores() const {
   if (!result.by_position.empty()) result.by_position.back().last = most_seen_;
   result.loss = total / static_cast<double>(std::max<int64_t>(result.tokens, 1));
   result.perplexity = std::exp(result.loss);
+  result.blocks = blocks_;
+  std::erase_if(result.blocks, [](const LossBlock& block) { return block.tokens == 0; });
   return result;
 }
 

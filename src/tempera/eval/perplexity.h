@@ -22,11 +22,19 @@ struct PositionBucket {
   double loss = 0;  // mean
 };
 
+// Neighbouring predicted tokens of one row: what intervals draw again.
+struct LossBlock {
+  double loss = 0;  // summed
+  int64_t tokens = 0;
+};
+
 struct TextScores {
   double loss = 0;  // mean over the predicted tokens, in nats
   double perplexity = 0;
   int64_t tokens = 0;  // predicted ones
   std::vector<PositionBucket> by_position;
+  // Of 1,024 positions each, or a row's rest; the same ones for every model on the same text.
+  std::vector<LossBlock> blocks = {};
 };
 
 // Sums losses by the number of tokens seen.
@@ -46,6 +54,7 @@ class LossByPosition {
     int64_t tokens = 0;
   };
   std::map<int64_t, Sum> sums_;  // by the bucket's first position
+  std::vector<LossBlock> blocks_;
   int64_t most_seen_ = 0;
 };
 

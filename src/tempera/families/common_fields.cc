@@ -40,11 +40,9 @@ Json rope_parameters(Fields& f) {
 
 const std::vector<std::pair<std::string, RopeScaling>>& scalings() {
   static const std::vector<std::pair<std::string, RopeScaling>> known = {
-      {"default", RopeScaling::kNone},
-      {"linear", RopeScaling::kLinear},
-      {"dynamic", RopeScaling::kDynamic},
-      {"yarn", RopeScaling::kYarn},
-      {"llama3", RopeScaling::kLlama3}};
+      {"default", RopeScaling::kNone},    {"linear", RopeScaling::kLinear},
+      {"dynamic", RopeScaling::kDynamic}, {"yarn", RopeScaling::kYarn},
+      {"llama3", RopeScaling::kLlama3},   {"longrope", RopeScaling::kFactors}};
   return known;
 }
 
@@ -68,22 +66,65 @@ void yarn_fields(Fields& f, nn::RopeConfig& rope) {
   }
 }
 
-void scaling_fields(Fields& f, nn::RopeConfig& rope, int64_t context) {
+void factor_list(Fields& f, const char* key, std::vector<double>& factors, int64_t count) {
+  if (!f.reading()) return f.set(key, factors);
+  const Json* value = f.find(key);
+  TEMPERA_CHECK(
+      value && value->is_array() && static_cast<int64_t>(value->size()) == count, f.where(), ": ",
+      key, ": ",
+      value && value->is_array() ? concat(value->size(), " numbers given") : "no list given", ", ",
+      count, " expected: one for each rotary frequency of the model");
+  factors.clear();
+  for (const Json& factor : *value) {
+    TEMPERA_CHECK(factor.is_number() && std::isfinite(factor.get<double>()) && factor > 0,
+                  f.where(), ": ", key, ": ", factor.dump(),
+                  " given, a finite number above 0 expected");
+    factors.push_back(factor.get<double>());
+  }
+}
+
+// Two lists: one of texts up to the old context, one of longer ones.
+void longrope_fields(Fields& f, ModelConfig& c) {
+  nn::RopeConfig& rope = c.rope;
+  if (!f.reading() && rope.original_context == 0) rope.original_context = c.context;
+  if (!f.reading() && rope.attention_factor == 0) rope.attention_factor = 1;
+  f.integer("original_max_position_embeddings", rope.original_context, c.context);
+  TEMPERA_CHECK(rope.original_context > 0, f.where(),
+                ": original_max_position_embeddings: ", rope.original_context,
+                " given, a length expected");
+  double stretched = static_cast<double>(c.context) / static_cast<double>(rope.original_context);
+  if (!f.reading()) stretched = std::max(1.0, stretched);  // readers insist on that
+  f.number("factor", stretched, stretched);
+  const double absent =
+      stretched <= 1 ? 1
+                     : std::sqrt(1 + std::log(stretched) /
+                                         std::log(static_cast<double>(rope.original_context)));
+  f.number("attention_factor", rope.attention_factor, absent);
+  factor_list(f, "long_factor", rope.factors, c.rotary_size() / 2);
+  auto& brief = rope.short_factors;
+  if (!f.reading() && brief.empty()) brief = rope.factors;
+  factor_list(f, "short_factor", brief, c.rotary_size() / 2);
+  if (brief == rope.factors) brief.clear();
+}
+
+void scaling_fields(Fields& f, ModelConfig& c) {
+  nn::RopeConfig& rope = c.rope;
   f.choice("rope_type", rope.scaling, "default", scalings());
   if (rope.scaling == RopeScaling::kNone) {
     f.ignore({"factor"});
     return;
   }
+  if (rope.scaling == RopeScaling::kFactors) return longrope_fields(f, c);
   const bool stretched = rope.scaling == RopeScaling::kYarn || rope.scaling == RopeScaling::kLlama3;
   // YaRN files may leave the factor to the two lengths.
   double factor = 0;
   if (f.reading() && rope.scaling == RopeScaling::kYarn) f.number("factor", factor, 0);
-  if (stretched) f.integer("original_max_position_embeddings", rope.original_context, context);
+  if (stretched) f.integer("original_max_position_embeddings", rope.original_context, c.context);
   if (f.reading() && rope.scaling == RopeScaling::kYarn && factor == 0) {
     TEMPERA_CHECK(rope.original_context > 0, f.where(),
                   ": original_max_position_embeddings: ", rope.original_context,
                   " given, a length expected");
-    rope.factor = static_cast<double>(context) / static_cast<double>(rope.original_context);
+    rope.factor = static_cast<double>(c.context) / static_cast<double>(rope.original_context);
   } else {
     f.number("factor", rope.factor);
   }
@@ -101,7 +142,7 @@ void rope_fields(Fields& f, ModelConfig& c, double fallback_base) {
     auto inner = Fields::reader(rope_parameters(f), f.where());
     inner.number("rope_theta", c.rope.base, fallback_base);
     inner.number("partial_rotary_factor", c.rope.fraction, 1);
-    scaling_fields(inner, c.rope, c.context);
+    scaling_fields(inner, c);
     inner.ignore({"original_max_position_embeddings"});
     inner.finish();
     return;
@@ -110,7 +151,7 @@ void rope_fields(Fields& f, ModelConfig& c, double fallback_base) {
   if (c.rope.fraction != 1) f.number("partial_rotary_factor", c.rope.fraction);
   if (c.rope.scaling == RopeScaling::kNone) return;
   auto inner = Fields::writer();
-  scaling_fields(inner, c.rope, c.context);
+  scaling_fields(inner, c);
   f.set("rope_scaling", inner.json());
 }
 

@@ -35,6 +35,12 @@ ModelConfig spelled_out(ModelConfig config) {
     config.decoder_layers = config.layer_count(AttentionKind::kCausal);
   // Whether there is a pooler that nothing reads is left to the tensors.
   if (config.head == nn::HeadKind::kNone) config.pooler = false;
+  if (config.rope.scaling == nn::RopeScaling::kFactors) {
+    auto& rope = config.rope;
+    if (rope.attention_factor == 0) rope.attention_factor = 1;
+    if (rope.original_context == 0) rope.original_context = config.context;
+    if (rope.short_factors == rope.factors) rope.short_factors.clear();
+  }
   const double natural = 1 / std::sqrt(static_cast<double>(config.head_size));
   // Formats that write 1 / scale^2 give it back to the last bit but one.
   if (std::abs(config.attention_scale - natural) < 1e-12) config.attention_scale = 0;

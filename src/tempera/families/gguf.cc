@@ -71,8 +71,7 @@ void rope_keys(Fields& f, ModelConfig& c) {
   TEMPERA_CHECK(columns >= 2 && columns <= size, f.where(), ": rope.dimension_count: ", columns,
                 " given, 2 to ", size, " expected");
   rope.fraction = static_cast<double>(columns) / static_cast<double>(size);
-  // Llama 3's scaling is a tensor and no key.
-  if (!f.reading() && (rope.scaling == RopeScaling::kNone || rope.scaling == RopeScaling::kLlama3))
+  if (!f.reading() && (rope.scaling == RopeScaling::kNone || is_a_rope_tensor(rope.scaling)))
     return;
   f.choice("rope.scaling.type", rope.scaling, "none",
            {{"none", RopeScaling::kNone},
@@ -171,7 +170,7 @@ void check_read_back(const Family& family, const ModelConfig& config, const Json
   back.tied_embeddings = config.tied_embeddings;
   back.attention_bias = config.attention_bias;
   back.mlp_bias = config.mlp_bias;
-  if (config.rope.scaling == RopeScaling::kLlama3) back.rope = config.rope;
+  if (is_a_rope_tensor(config.rope.scaling)) back.rope = config.rope;
   TEMPERA_CHECK(same_model(back, config), "GGUF has no words for a part of this model (scales of ",
                 "attention, layers with a window, or details of a RoPE scaling): its readers would "
                 "run another one; export a Hugging Face folder");
@@ -227,7 +226,8 @@ io::GgufMetadata gguf_metadata(const Family& family, const ModelConfig& config) 
   TEMPERA_CHECK(config.rope.scaling == RopeScaling::kNone ||
                     config.rope.scaling == RopeScaling::kLinear ||
                     config.rope.scaling == RopeScaling::kYarn ||
-                    (config.rope.scaling == RopeScaling::kLlama3 && takes_rope_factors(family)),
+                    (is_a_rope_tensor(config.rope.scaling) && takes_rope_factors(family) &&
+                     config.rope.short_factors.empty()),
                 "GGUF has no words for this model's RoPE scaling; export a Hugging Face folder");
   TEMPERA_CHECK(config.window == 0 || family.name == "gemma2",
                 "GGUF has no words for the attention window of this family; export a Hugging Face "

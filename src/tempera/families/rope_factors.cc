@@ -15,7 +15,8 @@ using nn::RopeScaling;
 
 constexpr double kTolerance = 1e-5;       // of a factor; they are stored with 24 bits
 constexpr double kLargestContext = 1e12;  // more tokens are none
-constexpr double kUsualRatio = 4;         // of the two ends of the ramp, in all models so far
+constexpr float kLargestFactor = 1e6F;
+constexpr double kUsualRatio = 4;  // of the two ends of the ramp, in all models so far
 constexpr double kTurn = 2 * std::numbers::pi;
 
 double frequency(const RopeConfig& rope, size_t index, size_t count) {
@@ -68,9 +69,33 @@ std::optional<Ramp> fit(const std::vector<Point>& points) {
 
 double rounded(double value) { return std::round(value * 1e3) / 1e3; }
 
+// The settings of Llama 3's scaling that give these factors, the largest of which is `largest`.
+std::optional<RopeConfig> fit_llama3(std::span<const float> factors, double largest,
+                                     RopeConfig rope) {
+  rope.scaling = RopeScaling::kLlama3;
+  std::vector<Point> points;
+  for (size_t i = 0; i < factors.size(); ++i)
+    points.push_back({frequency(rope, i, factors.size()),
+                      (1 / static_cast<double>(factors[i]) - 1 / largest) / (1 - 1 / largest)});
+  const auto ramp = rope.base > 1 && largest > 1 ? fit(points) : std::nullopt;
+  if (!ramp || !(ramp->ratio > 1) || !(ramp->reach >= 1) || !(ramp->reach < kLargestContext))
+    return std::nullopt;
+  // Only the quotients are known; the context is a whole number, and the ends most often are.
+  rope.original_context = std::llround(ramp->reach);
+  const double low = static_cast<double>(rope.original_context) / ramp->reach;
+  rope.low_factor = rounded(low);
+  rope.high_factor = rounded(low * ramp->ratio);
+  if (rope.high_factor > rope.low_factor && gives(rope, factors)) return rope;
+  rope.low_factor = low;
+  rope.high_factor = low * ramp->ratio;
+  if (gives(rope, factors)) return rope;
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<float> rope_factors(const RopeConfig& rope, int64_t size) {
+  if (rope.scaling == RopeScaling::kFactors) return {rope.factors.begin(), rope.factors.end()};
   std::vector<float> factors(static_cast<size_t>(size / 2));
   for (size_t i = 0; i < factors.size(); ++i) {
     const double turns =
@@ -83,9 +108,10 @@ std::vector<float> rope_factors(const RopeConfig& rope, int64_t size) {
 }
 
 void read_rope_factors(std::span<const float> factors, RopeConfig& rope, const std::string& where) {
-  const auto good = [](double factor) { return factor >= 1 - kTolerance && factor < 1e6; };
-  TEMPERA_CHECK(!factors.empty() && std::ranges::all_of(factors, good), where,
-                ": rope_freqs.weight: factors from 1 to a million expected");
+  for (const float factor : factors)
+    TEMPERA_CHECK(factor > 0 && factor < kLargestFactor, where, ": rope_freqs.weight: the factor ",
+                  factor, " given, a number above 0 and below a million expected");
+  TEMPERA_CHECK(!factors.empty(), where, ": rope_freqs.weight: no factor given");
   TEMPERA_CHECK(rope.scaling == RopeScaling::kNone, where,
                 ": rope_freqs.weight beside another scaling in rope.scaling.type");
   const auto largest = static_cast<double>(*std::ranges::max_element(factors));
@@ -95,27 +121,13 @@ void read_rope_factors(std::span<const float> factors, RopeConfig& rope, const s
   rope.scaling = RopeScaling::kLinear;
   if (std::ranges::all_of(factors, [&](double factor) { return equal(factor, largest); })) return;
 
-  rope.scaling = RopeScaling::kLlama3;
-  std::vector<Point> points;
-  for (size_t i = 0; i < factors.size(); ++i)
-    points.push_back({frequency(rope, i, factors.size()),
-                      (1 / static_cast<double>(factors[i]) - 1 / largest) / (1 - 1 / largest)});
-  const auto ramp = rope.base > 1 ? fit(points) : std::nullopt;
-  if (ramp && ramp->ratio > 1 && ramp->reach >= 1 && ramp->reach < kLargestContext) {
-    // Only the quotients are known; the context is a whole number, and the ends most often are.
-    rope.original_context = std::llround(ramp->reach);
-    const double low = static_cast<double>(rope.original_context) / ramp->reach;
-    rope.low_factor = rounded(low);
-    rope.high_factor = rounded(low * ramp->ratio);
-    if (rope.high_factor > rope.low_factor && gives(rope, factors)) return;
-    rope.low_factor = low;
-    rope.high_factor = low * ramp->ratio;
-    if (gives(rope, factors)) return;
+  if (const auto llama3 = fit_llama3(factors, largest, rope)) {
+    rope = *llama3;
+    return;
   }
-  throw Error(
-      concat(where,
-             ": rope_freqs.weight: its factors are not those of Llama 3's stretched context, "
-             "and no other is known; use the model's Hugging Face folder"));
+  rope.scaling = RopeScaling::kFactors;
+  rope.factor = 1;
+  rope.factors.assign(factors.begin(), factors.end());
 }
 
 }  // namespace tempera::families

@@ -77,7 +77,20 @@ TEST(RopeFactors, OneFactorForAllIsLinear) {
   EXPECT_EQ(read({1, 1, 1, 1}, 10000).scaling, RopeScaling::kNone);
 }
 
-TEST(RopeFactors, OthersAreRefused) {
+TEST(RopeFactors, AnyOthersAreKeptAsTheyAre) {
+  for (const auto& [factors, base] : std::vector<std::pair<std::vector<float>, double>>{
+           {{4, 1, 1, 1}, 10000},  // grows with the frequency
+           {{1, 3, 2, 4, 4, 4}, 10000},
+           {{1, 1.1F, 1.2F, 1.3F, 1.4F, 1.5F}, 10000},
+           {{0.9F, 1, 1.5F, 4}, 10000},
+           {{1, 2, 4, 4}, 1}}) {  // all turn alike
+    const RopeConfig rope = read(factors, base);
+    EXPECT_EQ(rope.scaling, RopeScaling::kFactors);
+    EXPECT_EQ(rope_factors(rope, static_cast<int64_t>(2 * factors.size())), factors);
+  }
+}
+
+TEST(RopeFactors, WhatIsNoFactorIsRefused) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
   EXPECT_THROW(read({}, 10000), Error);
@@ -85,11 +98,6 @@ TEST(RopeFactors, OthersAreRefused) {
   EXPECT_THROW(read({1, infinity}, 10000), Error);
   EXPECT_THROW(read({1, 0}, 10000), Error);
   EXPECT_THROW(read({1, -2, 4}, 10000), Error);
-  EXPECT_THROW(read({4, 1, 1, 1}, 10000), Error);        // grows with the frequency
-  EXPECT_THROW(read({1, 3, 2, 4, 4, 4}, 10000), Error);  // neither
-  EXPECT_THROW(read({1, 1.1F, 1.2F, 1.3F, 1.4F, 1.5F}, 10000), Error);
-  EXPECT_THROW(read({1, 2, 4, 4}, 1), Error);  // all turn alike
-  EXPECT_THROW(read({1, 2, 4, 4}, 0), Error);
   RopeConfig rope;
   rope.scaling = RopeScaling::kYarn;
   EXPECT_THROW(read_rope_factors(std::vector<float>{1, 2}, rope, "x"), Error);

@@ -48,6 +48,7 @@ FoldedModel without_temperature(const LoadedModel& loaded, const ExportOptions& 
   scaled.config.temperature = {};
   scaled.config.cross_temperature = nn::ModelConfig().cross_temperature;
   scaled.config.lora = {};
+  scaled.config.rope = model.settled_rope();
   return scaled;
 }
 
@@ -143,6 +144,7 @@ DescribedState describe_model(const LoadedModel& loaded) {
   plain.config.temperature = {};
   plain.config.cross_temperature = nn::ModelConfig().cross_temperature;
   plain.config.lora = {};
+  plain.config.rope = model.settled_rope();
   const auto& family = family_to_write(loaded, plain.config, "");
   const auto rules = family.rules(plain.config);
   DescribedState state{.description = {family_config(loaded, plain.config, family, torch::kFloat32),

@@ -72,12 +72,13 @@ bool export_gguf(const LoadedModel& loaded, NewOutput& out, bool folds, io::Ggml
   // Without a temperature there is nothing to fold; with one, the format has no words for it.
   TEMPERA_CHECK(folds || !needs_fold(*loaded.model),
                 "GGUF has no words for a temperature or adapters; give --fold");
-  const FoldedModel model = fold(*loaded.model);
+  FoldedModel model = fold(*loaded.model);
+  fold_rotary_amplitude(model);
   const auto& family = gguf_writer_family(model.config, loaded.family);
   TEMPERA_CHECK(!family.gguf.empty(), "models of the family ", family.name,
                 " are not written as GGUF; export a Hugging Face folder");
   auto state = file_tensors(model.config, model.state, families::gguf_rules(family));
-  if (model.config.rope.scaling == nn::RopeScaling::kLlama3)
+  if (families::is_a_rope_tensor(model.config.rope.scaling))
     state[families::kRopeFactors] =
         torch::tensor(families::rope_factors(model.config.rope, model.config.rotary_size()));
   std::vector<io::GgufTensor> tensors;

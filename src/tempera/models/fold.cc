@@ -5,6 +5,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/nn/attention.h"
+#include "tempera/nn/positions.h"
 #include "tempera/ops/torch.h"
 #include "tempera/temperature/method.h"
 
@@ -34,6 +35,7 @@ class Folder {
     folded_.config.temperature = {};
     folded_.config.cross_temperature = nn::ModelConfig().cross_temperature;
     folded_.config.lora = {};
+    folded_.config.rope = model.settled_rope();
     for (const auto& item : model.named_modules())
       if (auto* attention = item.value()->as<nn::Attention>())
         fold_layer(item.key() + ".", attention->method());
@@ -108,7 +110,7 @@ class Folder {
 }  // namespace
 
 bool needs_fold(nn::Model& model) {
-  if (model.config().lora.rank > 0) return true;
+  if (model.config().lora.rank > 0 || model.config().rope.learned) return true;
   return std::ranges::any_of(model.methods(), [](const Method* method) {
     return method->specs().size() != 1 || method->specs()[0].name != "softmax";
   });
@@ -133,6 +135,30 @@ nn::StateMap merged_weights(const nn::Model& model) {
 FoldedModel fold(nn::Model& model) {
   const torch::NoGradGuard no_grad;
   return Folder(model).take();
+}
+
+void fold_rotary_amplitude(FoldedModel& model) {
+  const double amplitude = nn::rotary_amplitude(model.config.rope);
+  if (model.config.rope.scaling != nn::RopeScaling::kFactors || amplitude == 1) return;
+  TEMPERA_CHECK(model.config.qk_norm != nn::QkNorm::kPlain,
+                "the model has a QK-norm without a gain, so no weights can take up the ", amplitude,
+                " that its positions multiply queries and keys by; export a Hugging Face folder");
+  // Both sides are multiplied; that is the square on one of them.
+  auto head = torch::ones({model.config.size_of_head()});
+  head.narrow(0, 0, model.config.rotary_size()).fill_(amplitude * amplitude);
+  const auto heads = head.repeat({model.config.heads});
+  const bool by_gain = model.config.qk_norm != nn::QkNorm::kNone;
+  const bool shared = model.config.qk_norm == nn::QkNorm::kGain;
+  for (auto& [name, tensor] : model.state) {
+    if (by_gain && name.ends_with("attention.q_norm"))
+      tensor = tensor * (shared ? head : heads).to(tensor.scalar_type());
+    const bool matrix = name.ends_with("attention.qkv.weight");
+    if (by_gain || (!matrix && !name.ends_with("attention.qkv.bias"))) continue;
+    tensor = tensor.clone();
+    auto rows = tensor.narrow(0, 0, heads.size(0));
+    rows.copy_(rows.to(torch::kFloat32) * (matrix ? heads.unsqueeze(1) : heads));
+  }
+  model.config.rope.attention_factor = 1;
 }
 
 std::optional<double> common_logit_factor(nn::Model& model) {

@@ -22,6 +22,11 @@ nn::StateMap merged_weights(const nn::Model& model);
 // heads share what it would go into.
 FoldedModel fold(nn::Model& model);
 
+// What the rotary positions multiply the logits by goes into the rows of q that rotate, where the
+// scaling is one of single frequencies: GGUF has no word for it there. Throws where no weights can
+// take it up.
+void fold_rotary_amplitude(FoldedModel& model);
+
 // The one factor that all logits of all layers and heads have, where there is one and the values
 // have none: what a model can say by the scale of its logits alone.
 std::optional<double> common_logit_factor(nn::Model& model);

@@ -33,8 +33,11 @@ LoadedModel load_gguf(const fs::path& path, const LoadOptions& options) {
 void complete_state(nn::StateMap& state, const nn::Model& model, const LoadOptions& options) {
   if (options.temperature)
     std::erase_if(state, [](const auto& item) { return nn::is_temperature(item.first); });
+  if (options.positions)
+    std::erase_if(state, [](const auto& item) { return nn::is_frequency(item.first); });
   for (const auto& [name, tensor] : model.state())
-    if ((options.temperature && nn::is_temperature(name)) || (options.lora && nn::is_adapter(name)))
+    if ((options.temperature && nn::is_temperature(name)) ||
+        (options.lora && nn::is_adapter(name)) || (options.positions && nn::is_frequency(name)))
       state[name] = tensor;
 }
 
@@ -97,6 +100,10 @@ std::shared_ptr<nn::Model> empty_model(nn::ModelConfig config, const LoadOptions
     TEMPERA_CHECK(config.lora.rank == 0,
                   "the model has adapters already; merge them first (tempera export --fold)");
     config.lora = *options.lora;
+  }
+  if (options.positions) {
+    config.context = options.positions->context;
+    config.rope = options.positions->rope;
   }
   auto model = nn::make_empty_model(config);
   if (options.dtype != torch::kFloat32) {

@@ -21,6 +21,12 @@ struct LoadOptions {
   std::optional<nn::TemperatureConfig> temperature = {};
   // Given: the model gets adapters, whose values nn::initialize_adapters() sets.
   std::optional<nn::LoraConfig> lora = {};
+  // Given: the model gets these positions, of which nothing is learned yet, for this context.
+  struct Positions {
+    int64_t context = 0;
+    nn::RopeConfig rope = {};
+  };
+  std::optional<Positions> positions = {};
 };
 
 struct LoadedModel {

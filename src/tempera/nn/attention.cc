@@ -2,6 +2,8 @@
 
 #include "tempera/base/error.h"
 #include "tempera/nn/dropout.h"
+#include "tempera/nn/learned_rope.h"
+#include "tempera/ops/fused.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::nn {
@@ -21,6 +23,33 @@ void set_heads(ops::ProjectedOperand& operand, const ops::ProjectedOperand& head
 
 RowInfo source_rows(const Source& source) {
   return {source.x, source.rows.tokens, source.rows.counts.n, source.rows.counts.position};
+}
+
+// The heads with their norm, rows (B, heads, T, size).
+torch::Tensor normed(const ops::ProjectedOperand& operand, const ops::ProjectedArgs& args) {
+  const auto& rows = operand.rows;
+  if (args.norm == ops::HeadNorm::kNone) return rows;
+  auto lying = rows.transpose(1, 2);
+  const bool all = args.norm == ops::HeadNorm::kAllHeads;
+  if (all) lying = lying.flatten(2);
+  auto done = ops::norm(lying, operand.gain, {}, args.epsilon, /*centred=*/false);
+  if (all) done = done.unflatten(2, {rows.size(1), rows.size(3)});
+  return done.transpose(1, 2).to(rows.scalar_type());
+}
+
+// The operation has no gradients for the tables: norm and rotation are done in front of it. The
+// scales have been made, of the rows as they were.
+void rotate_learned(ops::ProjectedArgs& args, const Angles& angles) {
+  for (auto* operand : {&args.q, &args.k}) {
+    const auto rows = learned_rotary(normed(*operand, args), angles);
+    set_heads(*operand,
+              ops::heads_of(rows.transpose(1, 2).flatten(2), 0, rows.size(1), rows.size(3)));
+    operand->gain.reset();
+  }
+  args.norm = ops::HeadNorm::kNone;
+  args.cos.reset();
+  args.sin.reset();
+  args.positions.reset();
 }
 
 torch::Tensor no_rows(const torch::Tensor& rows) { return rows.narrow(1, 0, 0); }
@@ -186,6 +215,7 @@ RowScales Attention::set_scales(ops::ProjectedArgs& args, const RowInfo& queries
 torch::Tensor Attention::attend(ops::ProjectedArgs& args, const RowInfo& queries,
                                 const RowInfo& keys, const Pass& pass) {
   const RowScales scales = set_scales(args, queries, keys);
+  if (args.cos.defined() && pass.angles.learned()) rotate_learned(args, pass.angles);
   if (!pass.inspection) return ops::attend(args).out;
   auto& wanted = *pass.inspection;
   const bool cross = method_->shape().kind == AttentionKind::kCross;

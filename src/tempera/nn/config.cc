@@ -1,6 +1,7 @@
 #include "tempera/nn/config.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tempera/base/error.h"
 #include "tempera/temperature/registry.h"
@@ -182,11 +183,12 @@ void RopeConfig::declare(config::Options& options) {
                                            {"linear", RopeScaling::kLinear},
                                            {"dynamic", RopeScaling::kDynamic},
                                            {"yarn", RopeScaling::kYarn},
-                                           {"llama3", RopeScaling::kLlama3}}},
+                                           {"llama3", RopeScaling::kLlama3},
+                                           {"factors", RopeScaling::kFactors}}},
                  "RoPE scaling for a longer context");
   options.option("factor", factor, config::above_to(0, 1e6), "RoPE scaling factor");
   options.option("original-context", original_context, range(0, 1e9),
-                 "yarn, llama3: context length before the scaling");
+                 "yarn, llama3, factors: context length before the scaling");
   options.option("low-factor", low_factor, config::above_to(0, 1e6),
                  "llama3: wavelengths above original-context / this are scaled");
   options.option("high-factor", high_factor, config::above_to(0, 1e6),
@@ -197,7 +199,12 @@ void RopeConfig::declare(config::Options& options) {
                  "yarn: dimensions with fewer rotations are fully scaled");
   options.option("truncate", truncate, "yarn: round the ends of the ramp to whole dimensions");
   options.option("attention-factor", attention_factor, range(0, 1e6),
-                 "yarn: multiplies cosines and sines; 0: 0.1 ln(factor) + 1");
+                 "yarn, factors: multiplies cosines and sines; 0: 0.1 ln(factor) + 1, or 1");
+  options.option("factors", factors, config::above_to(0, 1e9),
+                 "factors: by which each frequency is divided, fastest first");
+  options.option("short-factors", short_factors, config::above_to(0, 1e9),
+                 "factors: those of texts up to original-context; none: the same");
+  options.option("learned", learned, "factors: learn how they change, a number for each");
 }
 
 void TemperatureConfig::declare(config::Options& declared, Origin origin, const char* name) {
@@ -270,6 +277,35 @@ void ModelConfig::validate_kind() const {
     if (layer_count(attention) > 0) method_of_layer(0, attention);
 }
 
+void ModelConfig::validate_rope() const {
+  require(rope.original_context > 0 ||
+              (rope.scaling != RopeScaling::kYarn && rope.scaling != RopeScaling::kLlama3 &&
+               rope.short_factors.empty()),
+          "model.rope.original-context: 0 given; yarn, llama3 and short-factors need the length "
+          "that the model was trained at before");
+  require(rope.scaling != RopeScaling::kLlama3 || rope.low_factor < rope.high_factor,
+          "model.rope.low-factor: ", rope.low_factor, " given, a number below high-factor (",
+          rope.high_factor, ") expected");
+  const bool own = rope.scaling == RopeScaling::kFactors;
+  require(own || (rope.factors.empty() && rope.short_factors.empty()),
+          "model.rope.factors: only with model.rope.scaling = factors");
+  require(!rope.learned || (own && rope.short_factors.empty()),
+          "model.rope.learned: only with model.rope.scaling = factors, without short-factors");
+  require(!rope.learned || kind != ModelKind::kEncoderDecoder,
+          "model.rope.learned: not with model.kind = encoder-decoder, whose halves would differ");
+  if (!own) return;
+  const auto check = [&](const std::vector<double>& factors, const char* name) {
+    require(static_cast<int64_t>(factors.size()) == rotary_size() / 2, "model.rope.", name, ": ",
+            factors.size(), " numbers given, ", rotary_size() / 2,
+            " expected: one for each pair of a head's ", rotary_size(), " rotating columns");
+    for (const double factor : factors)
+      require(std::isfinite(factor) && factor > 0, "model.rope.", name, ": ", factor,
+              " given, a finite number above 0 expected");
+  };
+  check(rope.factors, "factors");
+  if (!rope.short_factors.empty()) check(rope.short_factors, "short-factors");
+}
+
 void ModelConfig::validate() const {
   require(vocabulary > 0, "model.vocabulary: 0 given; the number of token ids expected");
   require(layers > 0 && width > 0 && heads > 0 && context > 0, "model: ", layers, " layers, width ",
@@ -292,13 +328,7 @@ void ModelConfig::validate() const {
           "; a tied matrix needs both the same: set model.tied-embeddings = false");
   require(!parallel_residual || norm_placement == NormPlacement::kPre,
           "model.parallel-residual: only with model.norm-placement = pre");
-  require(rope.original_context > 0 ||
-              (rope.scaling != RopeScaling::kYarn && rope.scaling != RopeScaling::kLlama3),
-          "model.rope.original-context: 0 given; yarn and llama3 need the length that the model "
-          "was trained at before");
-  require(rope.scaling != RopeScaling::kLlama3 || rope.low_factor < rope.high_factor,
-          "model.rope.low-factor: ", rope.low_factor, " given, a number below high-factor (",
-          rope.high_factor, ") expected");
+  validate_rope();
   parse_layers(window_layers, std::max(layers, decoder_layers));
   for (const double p : {dropout_embedding, dropout_residual, dropout_attention})
     require(p >= 0 && p < 1, "model.dropout: ", p, " given, a share from 0 to below 1 expected");

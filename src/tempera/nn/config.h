@@ -29,7 +29,7 @@ enum class QkNorm {
 };
 enum class AttentionBias { kNone, kInputs, kAll };
 enum class PositionKind { kRope, kLearned, kSinusoidal, kT5, kNone };
-enum class RopeScaling { kNone, kLinear, kDynamic, kYarn, kLlama3 };
+enum class RopeScaling { kNone, kLinear, kDynamic, kYarn, kLlama3, kFactors };
 enum class Activation { kSwiglu, kGegluTanh, kGelu, kGeluTanh, kRelu };
 enum class InitKind { kNormal, kFanIn };
 
@@ -58,13 +58,18 @@ struct RopeConfig {
   double fraction = 1;  // of a head's columns
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1;
-  int64_t original_context = 0;  // yarn, llama3: the length before stretching
+  int64_t original_context = 0;  // yarn, llama3, factors: the length before stretching
   double low_factor = 1;         // llama3
   double high_factor = 4;
   double beta_fast = 32;  // yarn
   double beta_slow = 1;
   bool truncate = true;
-  double attention_factor = 0;  // yarn: of cosines and sines; 0: 0.1 ln(factor) + 1
+  // yarn, factors: of cosines and sines; 0: 0.1 ln(factor) + 1 and 1
+  double attention_factor = 0;
+  std::vector<double> factors = {};  // factors: by which each frequency is divided
+  // factors: those of texts up to original_context; empty: the same
+  std::vector<double> short_factors = {};
+  bool learned = false;  // factors: the model has a parameter that moves them
 
   bool operator==(const RopeConfig&) const = default;
   void declare(config::Options& options);
@@ -155,6 +160,7 @@ struct ModelConfig {
 
  private:
   void validate_kind() const;
+  void validate_rope() const;
 };
 
 // The model of the built-in phone-book task: one block without positions that sees the token before

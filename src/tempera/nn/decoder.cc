@@ -38,8 +38,8 @@ torch::Tensor Decoder::extend(const torch::Tensor& tokens, ModelCache& cache) {
   return stack_->extend(tokens, cache, compute_type());
 }
 
-void Decoder::set_context(int64_t context, double rope_base) {
-  Model::set_context(context, rope_base);
+void Decoder::set_context(int64_t context, const RopeConfig& rope) {
+  Model::set_context(context, rope);
   stack_->set_context(config_.rope, context);
 }
 

@@ -69,8 +69,8 @@ std::vector<LayerInspection> Encoder::inspect(const Batch& batch, const torch::T
   return options.inspection->layers;
 }
 
-void Encoder::set_context(int64_t context, double rope_base) {
-  Model::set_context(context, rope_base);
+void Encoder::set_context(int64_t context, const RopeConfig& rope) {
+  Model::set_context(context, rope);
   stack_->set_context(config_.rope, context);
 }
 

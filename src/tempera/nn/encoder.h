@@ -21,7 +21,7 @@ class Encoder final : public Model {
   torch::Tensor head_rows(const torch::Tensor& rows) const override;
   std::vector<LayerInspection> inspect(const Batch& batch, const torch::Tensor& rows,
                                        const torch::Tensor& keys) override;
-  void set_context(int64_t context, double rope_base) override;
+  void set_context(int64_t context, const RopeConfig& rope) override;
   std::vector<Method*> methods() override { return stack_->methods(); }
 
   // One row a sequence, (B, width): what the pooler makes of the first one; without a pooler the

@@ -57,8 +57,8 @@ torch::Tensor EncoderDecoder::extend(const torch::Tensor& tokens, ModelCache& ca
   return decoder_->extend(tokens, cache, compute_type());
 }
 
-void EncoderDecoder::set_context(int64_t context, double rope_base) {
-  Model::set_context(context, rope_base);
+void EncoderDecoder::set_context(int64_t context, const RopeConfig& rope) {
+  Model::set_context(context, rope);
   encoder_->set_context(config_.rope, context);
   decoder_->set_context(config_.rope, context);
 }

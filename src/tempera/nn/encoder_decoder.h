@@ -23,7 +23,7 @@ class EncoderDecoder final : public Model {
                                        const torch::Tensor& keys) override;
   ModelCache read_source(const Batch& batch, int64_t capacity) override;
   torch::Tensor extend(const torch::Tensor& tokens, ModelCache& cache) override;
-  void set_context(int64_t context, double rope_base) override;
+  void set_context(int64_t context, const RopeConfig& rope) override;
   // Of the encoder's layers, then of the decoder's, there self-attention before cross-attention.
   std::vector<Method*> methods() override;
 

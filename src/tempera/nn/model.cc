@@ -9,6 +9,7 @@
 #include "tempera/nn/decoder.h"
 #include "tempera/nn/encoder.h"
 #include "tempera/nn/encoder_decoder.h"
+#include "tempera/nn/learned_rope.h"
 #include "tempera/ops/fused.h"
 #include "tempera/ops/linear.h"
 #include "tempera/ops/torch.h"
@@ -32,6 +33,7 @@ ParameterKind kind_of(const std::string& name, const torch::Tensor& tensor) {
   const auto part = part_name(name);
   if (is_temperature(name)) return ParameterKind::kTemperature;
   if (is_adapter(name)) return ParameterKind::kAdapter;
+  if (is_frequency(name)) return ParameterKind::kFrequency;
   if (tensor.dim() < 2 || part == "relative_bias.weight") return ParameterKind::kVector;
   return std::ranges::count(kTables, part) > 0 ? ParameterKind::kEmbedding : ParameterKind::kMatrix;
 }
@@ -49,6 +51,8 @@ bool is_temperature(const std::string& name) {
 }
 
 bool is_adapter(const std::string& name) { return name.find(".lora_") != std::string::npos; }
+
+bool is_frequency(const std::string& name) { return part_name(name) == kRopeShift; }
 
 torch::Tensor Model::project(const torch::Tensor& rows) const {
   auto scores = ops::linear(head_rows(rows), output_weight(), output_bias());
@@ -138,11 +142,17 @@ torch::Tensor Model::extend(const torch::Tensor& /*tokens*/, ModelCache& /*cache
                      ", which reads whole sequences: nothing can be added to one"));
 }
 
-void Model::set_context(int64_t context, double rope_base) {
+void Model::set_context(int64_t context, const RopeConfig& rope) {
   TEMPERA_CHECK(config_.max_length() == 0 || context <= config_.max_length(), "context ", context,
                 " given: the model has learned positions for ", config_.max_length(), " rows");
   config_.context = context;
-  config_.rope.base = rope_base;
+  config_.rope = rope;
+}
+
+RopeConfig Model::settled_rope() const {
+  const auto own = named_parameters(/*recurse=*/false);
+  const auto* shift = own.find(kRopeShift);
+  return shift ? nn::settled_rope(config_.rope, config_.rotary_size(), *shift) : config_.rope;
 }
 
 std::vector<NamedParameter> Model::parameter_list() const {

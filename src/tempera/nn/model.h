@@ -37,6 +37,7 @@ enum class ParameterKind {
   kEmbedding,    // token and position tables and the output matrix
   kVector,       // gains, biases, the token shift, the relative bias
   kTemperature,  // of a method
+  kFrequency,    // what moves the rotary frequencies
   kAdapter       // low-rank, beside a matrix that stays as it is
 };
 
@@ -56,8 +57,12 @@ inline bool is_decayed(ParameterKind kind) {
 bool is_temperature(const std::string& name);
 // Whether it is of a low-rank adapter.
 bool is_adapter(const std::string& name);
+// Whether it moves the rotary frequencies.
+bool is_frequency(const std::string& name);
 // Whether it came to the model later: checkpoints of other programs have none of these.
-inline bool is_added(const std::string& name) { return is_temperature(name) || is_adapter(name); }
+inline bool is_added(const std::string& name) {
+  return is_temperature(name) || is_adapter(name) || is_frequency(name);
+}
 
 // By name: parameters and buffers. The names are listed in docs/reference/models.md.
 using StateMap = std::map<std::string, torch::Tensor>;
@@ -116,9 +121,11 @@ class Model : public torch::nn::Module {
   // gradients.
   virtual torch::Tensor extend(const torch::Tensor& tokens, ModelCache& cache);
 
-  // A longer context, with another rotary base; a stage of training. Learned positions are bound to
-  // theirs.
-  virtual void set_context(int64_t context, double rope_base);
+  // A longer context, with other rotary frequencies; a stage of training. Learned positions are
+  // bound to theirs.
+  virtual void set_context(int64_t context, const RopeConfig& rope);
+  // Its rotary positions as they are now: what was learned of them is in the factors.
+  RopeConfig settled_rope() const;
   // The method of every attention, in order.
   virtual std::vector<Method*> methods() = 0;
 

@@ -207,7 +207,7 @@ TEST(Model, RefusesWhatItCannotTake) {
   config.position = PositionKind::kLearned;
   const auto model = make_model(config, 1);
   EXPECT_THROW(model->hidden(tiny_batch(1, 65)), Error);
-  EXPECT_THROW(model->set_context(128, 10000), Error);
+  EXPECT_THROW(model->set_context(128, {}), Error);
   Batch empty;
   EXPECT_THROW(model->hidden(empty), Error);
   auto batch = tiny_batch();
@@ -219,10 +219,10 @@ TEST(Model, ContextStagesChangeTheRotaryBase) {
   const auto model = make_model(tiny_config(), 1);
   const auto batch = tiny_batch();
   const auto before = eval_logits(*model, batch);
-  model->set_context(128, 40000);
+  model->set_context(128, {.base = 40000});
   EXPECT_EQ(model->config().context, 128);
   EXPECT_GT(largest_difference(before, eval_logits(*model, batch)), 1e-5);
-  model->set_context(64, 10000);
+  model->set_context(64, {});
   EXPECT_TRUE(torch::equal(before, eval_logits(*model, batch)));
 }
 

@@ -27,13 +27,11 @@ torch::Tensor distance_bucket(const torch::Tensor& distance, int64_t buckets) {
 }  // namespace
 
 void RotaryTable::reserve(int64_t length, const torch::Device& device) {
-  // Beyond the trained length the frequencies of dynamic scaling depend on the length.
-  const bool dynamic = rope_.scaling == RopeScaling::kDynamic;
-  const int64_t stretched = dynamic ? std::max(length, context_) : 0;
-  const bool fits = table_.cos.defined() && stretched == stretched_;
+  const int64_t regime = rotary_regime(rope_, context_, length);
+  const bool fits = table_.cos.defined() && regime == regime_;
   const int64_t held = fits ? table_.cos.size(0) : 0;
   if (held >= length && table_.cos.device() == device) return;
-  stretched_ = stretched;
+  regime_ = regime;
   // In float64: at position 1e6 a float32 angle has an error of a tenth of a radian.
   const auto frequency = rotary_frequencies(rope_, size_, context_, length);
   const auto position = torch::arange(std::max(length, 2 * held), torch::kFloat64);

@@ -12,6 +12,9 @@ namespace tempera::nn {
 struct Angles {
   torch::Tensor cos, sin;   // (length, r/2) float32
   torch::Tensor positions;  // (B, T): the row of the tables; undefined: t
+
+  // Gradients flow back to the tables.
+  bool learned() const { return cos.defined() && cos.requires_grad(); }
 };
 
 // Cosines and sines of position * frequency, kept for the longest length seen.
@@ -32,13 +35,16 @@ class RotaryTable {
   RopeConfig rope_;
   int64_t size_;
   int64_t context_;
-  int64_t stretched_ = 0;  // dynamic scaling: the length that the table is for
+  int64_t regime_ = 0;  // of the lengths that the table is for
   Angles table_;
 };
 
 // The angle a position adds to each pair of columns, (size / 2) float64, in a sequence of `length`.
 torch::Tensor rotary_frequencies(const RopeConfig& rope, int64_t size, int64_t context,
                                  int64_t length);
+// Lengths with the same number have the same frequencies: with most scalings all have, with dynamic
+// scaling each beyond the trained one has its own.
+int64_t rotary_regime(const RopeConfig& rope, int64_t context, int64_t length);
 // What cosines and sines are multiplied by.
 double rotary_amplitude(const RopeConfig& rope);
 

@@ -51,7 +51,21 @@ torch::Tensor llama3(const RopeConfig& rope, int64_t size) {
   return plain / rope.factor * (1 - kept) + plain * kept;
 }
 
+bool is_short(const RopeConfig& rope, int64_t length) {
+  return !rope.short_factors.empty() && length <= rope.original_context;
+}
+
+torch::Tensor divided(const RopeConfig& rope, int64_t size, int64_t length) {
+  const auto& factors = is_short(rope, length) ? rope.short_factors : rope.factors;
+  return frequencies(rope.base, size) / torch::tensor(factors, torch::kFloat64);
+}
+
 }  // namespace
+
+int64_t rotary_regime(const RopeConfig& rope, int64_t context, int64_t length) {
+  if (rope.scaling == RopeScaling::kDynamic) return std::max(length, context);
+  return is_short(rope, length) ? 1 : 0;
+}
 
 torch::Tensor rotary_frequencies(const RopeConfig& rope, int64_t size, int64_t context,
                                  int64_t length) {
@@ -66,14 +80,17 @@ torch::Tensor rotary_frequencies(const RopeConfig& rope, int64_t size, int64_t c
       return yarn(rope, size);
     case RopeScaling::kLlama3:
       return llama3(rope, size);
+    case RopeScaling::kFactors:
+      return divided(rope, size, length);
   }
   TORCH_INTERNAL_ASSERT(false, "a scaling without a case");
 }
 
 double rotary_amplitude(const RopeConfig& rope) {
-  if (rope.scaling != RopeScaling::kYarn) return 1;
+  const bool yarn = rope.scaling == RopeScaling::kYarn;
+  if (!yarn && rope.scaling != RopeScaling::kFactors) return 1;
   if (rope.attention_factor > 0) return rope.attention_factor;
-  return rope.factor > 1 ? 0.1 * std::log(rope.factor) + 1 : 1;
+  return yarn && rope.factor > 1 ? 0.1 * std::log(rope.factor) + 1 : 1;
 }
 
 }  // namespace tempera::nn

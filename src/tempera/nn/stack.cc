@@ -3,6 +3,7 @@
 #include <string>
 
 #include "tempera/base/error.h"
+#include "tempera/nn/learned_rope.h"
 #include "tempera/nn/recompute.h"
 #include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
@@ -46,6 +47,10 @@ Stack::Stack(torch::nn::Module& owner, const ModelConfig& config, StackKind kind
     relative_bias_ = owner.register_module(
         "relative_bias", std::make_shared<RelativeBias>(config.heads, /*bidirectional=*/!causal()));
   if (config.token_shift) shift_ = owner.register_parameter("shift", torch::empty({config.width}));
+  if (config.position == PositionKind::kRope && config.rope.learned) {
+    rope_shift_ = owner.register_parameter(kRopeShift, torch::zeros({config.rotary_size() / 2}));
+    rope_start_ = rotary_frequencies(config.rope, config.rotary_size(), 0, 0);
+  }
   if (config.embedding_norm) embedding_norm_ = owner.register_module("embedding_norm", norm());
   const auto list = owner.register_module("layers", std::make_shared<torch::nn::Module>("layers"));
   const auto self = causal() ? AttentionKind::kCausal : AttentionKind::kEncoder;
@@ -68,6 +73,25 @@ void Stack::check_length(int64_t length) const {
                 " tokens given: the model has learned positions for ", most);
 }
 
+Angles Stack::angles(int64_t first, int64_t rows, const torch::Tensor& positions,
+                     const torch::Device& device) {
+  const int64_t size = config_.rotary_size();
+  if (rope_shift_.defined()) {
+    if (rope_start_.device() != device) rope_start_ = rope_start_.to(device);
+    if (torch::GradMode::is_enabled() && rope_shift_.requires_grad())
+      return learned_angles(shifted_frequencies(rope_start_, rope_shift_),
+                            rotary_amplitude(config_.rope), first + rows, positions);
+    // A table lasts as long as the numbers are the same; training changes them in place.
+    const auto now = rope_shift_.detach().to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
+    if (!table_shift_.defined() || !torch::equal(now, table_shift_)) {
+      rotary_ = RotaryTable(settled_rope(config_.rope, size, now), size, config_.context);
+      table_shift_ = now;
+    }
+  }
+  return positions.defined() ? rotary_.at(positions, first + rows)
+                             : rotary_.range(first, rows, device);
+}
+
 Pass Stack::make_pass(const Side& side, const PassOptions& options) {
   const int64_t batch = side.tokens.size(0);
   const int64_t length = side.tokens.size(1);
@@ -84,9 +108,9 @@ Pass Stack::make_pass(const Side& side, const PassOptions& options) {
     pass.rows.window_n = sequence_rows(windowed, batch, length, device).n;
   }
   if (config_.position == PositionKind::kRope)
-    pass.angles = pass.rows.mask.is_packed_or_padded()
-                      ? rotary_.at(pass.rows.counts.position, length)
-                      : rotary_.range(0, length, device);
+    pass.angles = angles(
+        0, length,
+        pass.rows.mask.is_packed_or_padded() ? pass.rows.counts.position : torch::Tensor(), device);
   if (relative_bias_) pass.bias = relative_bias_->forward(0, length, length);
   pass.dropout_seed = options.dropout_seed;
   pass.inspection = options.inspection;
@@ -106,8 +130,9 @@ Pass Stack::make_pass(const torch::Tensor& tokens, const ModelCache& cache) {
   if (config_.window > 0)
     pass.rows.window_n = decode_rows(lengths, rows, cache.start(), config_.window).n;
   if (config_.position == PositionKind::kRope)
-    pass.angles = cache.start().defined() ? rotary_.at(pass.rows.counts.position, first + rows)
-                                          : rotary_.range(first, rows, tokens.device());
+    pass.angles =
+        angles(first, rows, cache.start().defined() ? pass.rows.counts.position : torch::Tensor(),
+               tokens.device());
   if (relative_bias_) pass.bias = relative_bias_->forward(first, rows, cache.capacity());
   return pass;
 }
@@ -156,10 +181,16 @@ torch::Tensor Stack::through_blocks(const torch::Tensor& x, const Pass& pass,
       // What gradients flow back to must be an input, not a captured tensor.
       std::vector<torch::Tensor> inputs = {sum.whole()};
       if (pass.bias.defined()) inputs.push_back(pass.bias);
+      if (pass.angles.learned()) inputs.insert(inputs.end(), {pass.angles.cos, pass.angles.sin});
       if (pass.source) inputs.push_back(pass.source->x);
       const auto run = [block, pass](const std::vector<torch::Tensor>& given) {
         Pass again = pass;
-        if (pass.bias.defined()) again.bias = given[1];
+        size_t next = 1;
+        if (pass.bias.defined()) again.bias = given[next++];
+        if (pass.angles.learned()) {
+          again.angles.cos = given[next];
+          again.angles.sin = given[next + 1];
+        }
         if (pass.source)
           again.source = std::make_shared<Source>(Source{given.back(), pass.source->rows});
         return block->forward({given[0]}, again).whole();
@@ -236,6 +267,7 @@ torch::Tensor Stack::extend(const torch::Tensor& tokens, ModelCache& cache,
 void Stack::set_context(const RopeConfig& rope, int64_t context) {
   config_.rope = rope;
   config_.context = context;
+  if (rope_shift_.defined()) rope_start_ = rotary_frequencies(rope, config_.rotary_size(), 0, 0);
   rotary_ = RotaryTable(rope, config_.rotary_size(), context);
 }
 

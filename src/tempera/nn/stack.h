@@ -61,6 +61,9 @@ class Stack {
   torch::Tensor through_blocks(const torch::Tensor& x, const Pass& pass,
                                const PassOptions& options) const;
   void check_length(int64_t length) const;
+  // Of a pass: positions (B, T), undefined where all sequences have [first, first + rows).
+  Angles angles(int64_t first, int64_t rows, const torch::Tensor& positions,
+                const torch::Device& device);
   bool causal() const { return kind_ != StackKind::kBidirectional; }
 
   ModelConfig config_;
@@ -73,6 +76,8 @@ class Stack {
   std::shared_ptr<Norm> embedding_norm_;
   std::vector<std::shared_ptr<Block>> blocks_;
   std::shared_ptr<Norm> norm_;  // none after post-norm blocks, which end with one
+  // Learned rotary positions only: the parameter, what it starts from, and its values in rotary_.
+  torch::Tensor rope_shift_, rope_start_, table_shift_;
   RotaryTable rotary_;
 };
 

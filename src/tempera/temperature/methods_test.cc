@@ -218,6 +218,17 @@ TEST(Ssa, RefusesToBePlainAttention) {
   EXPECT_THROW(make("ssa", {{"q", false}, {"v", false}}), Error);
 }
 
+// By hand: 1 + s log n.
+TEST(Slope, GrowsWithTheKeysInSightOnTopOfOne) {
+  const auto in = inputs(3);
+  expect_scale(make("slope")->forward(in).q, in.queries.n, 1, {1, 1, 1});
+  const auto method = make("slope", {{"s0", 0.5}});
+  expect_scale(method->forward(in).q, in.queries.n, 0,
+               {1, 1 + 0.5 * std::log(2), 1 + 0.5 * std::log(3)});
+  set(*method, "slope", torch::tensor({2.0, -1.0}));
+  expect_scale(method->forward(in).q, in.queries.n, 1, {1, 1 - std::log(2), 1 - std::log(3)});
+}
+
 TEST(Ssmax, GrowsWithTheKeysInSight) {
   auto in = inputs(3);
   expect_scale(make("ssmax")->forward(in).q, in.queries.n, 1, {0, std::log(2), std::log(3)});

@@ -12,6 +12,7 @@
   X(focal_learned)         \
   X(ssa)                   \
   X(ssmax)                 \
+  X(slope)                 \
   X(log_n)                 \
   X(llama4)                \
   X(yarn)                  \

@@ -55,7 +55,8 @@ class Base : public Optimizer {
   virtual void apply(size_t index, const ops::AdamWStep& step) = 0;
 
   double rate_factor(const nn::NamedParameter& parameter) const {
-    const bool temperature = parameter.kind == nn::ParameterKind::kTemperature;
+    const bool temperature = parameter.kind == nn::ParameterKind::kTemperature ||
+                             parameter.kind == nn::ParameterKind::kFrequency;
     return parameter.rate * (temperature ? options_.temperature_rate : 1);
   }
   double decay(const nn::NamedParameter& parameter) const {

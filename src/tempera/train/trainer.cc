@@ -202,7 +202,9 @@ GraphStep::Result Trainer::update(int64_t step, double rate) {
 
 void Trainer::use_base_of(const PlannedStage& stage) {
   if (model_->config().rope.base == stage.rope_base) return;
-  model_->set_context(model_->config().context, stage.rope_base);
+  nn::RopeConfig rope = model_->config().rope;
+  rope.base = stage.rope_base;
+  model_->set_context(model_->config().context, rope);
   feed_.reset();
   graph_.reset();
 }
