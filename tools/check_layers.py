@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the rules that no compiler knows: who may include whom, and the form of files.
+"""Checks the rules that no compiler knows: who may include whom, the form of files, and how long they and functions are.
 
     check_layers.py [ROOT]      prints one line a fault; exit 1 if there is any
 """
@@ -7,6 +7,10 @@
 import pathlib
 import re
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import functions
 
 LOWER = {"base", "config", "io", "kernels", "ops", "temperature", "nn"}
 JOB = LOWER | {"plot", "text", "families", "models"}
@@ -44,7 +48,10 @@ HEADERS = {".h", ".cuh"}
 SOURCES = HEADERS | {".cc", ".cu"}
 SIZED = SOURCES | {".py"}
 SIZED_FOLDERS = ("src", "examples", "bench", "tests", "tools", "python")
-LINES_WARNING, LINES_ERROR = 500, 550
+FILE_LINES, FUNCTION_LINES = 500, 60
+TEST_NAMES = ("_test", "testing")
+# Where a long function is a warning: kernels that are still to be cut where their stages are.
+LONG_FUNCTIONS = {"kernels"}
 
 
 def include_faults(path, layer, lines):
@@ -85,19 +92,29 @@ def long_files(root):
     for folder in SIZED_FOLDERS:
         for path in sorted(p for p in (root / folder).rglob("*") if p.suffix in SIZED):
             lines = len(path.read_text(encoding="utf-8").splitlines())
-            if lines > LINES_WARNING:
-                yield path, lines
+            if lines > FILE_LINES:
+                yield f"{path}: {lines} lines; split it by concern, {FILE_LINES} are the limit"
+
+
+def long_functions(root):
+    source = root / "src" / "tempera"
+    for path in sorted(p for p in source.rglob("*") if p.suffix in SOURCES):
+        if any(name in path.stem for name in TEST_NAMES):
+            continue
+        for name, line, lines in functions.functions(path.read_text(encoding="utf-8")):
+            if lines > FUNCTION_LINES:
+                fault = f"{path}:{line}: {name} has {lines} lines; {FUNCTION_LINES} are the limit"
+                yield fault, path.relative_to(source).parts[0] in LONG_FUNCTIONS
 
 
 def main(arguments):
     root = pathlib.Path(arguments[0]) if arguments else pathlib.Path(__file__).resolve().parents[1]
-    faults = list(source_faults(root))
-    for path, lines in long_files(root):
-        text = f"{path}: {lines} lines; split it by concern, {LINES_WARNING} are the limit"
-        if lines > LINES_ERROR:
-            faults.append(text)
+    faults = [*source_faults(root), *long_files(root)]
+    for fault, is_warning in long_functions(root):
+        if is_warning:
+            print(f"warning: {fault}")
         else:
-            print(f"warning: {text}")
+            faults.append(fault)
     for fault in faults:
         print(fault)
     return 1 if faults else 0

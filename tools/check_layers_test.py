@@ -70,10 +70,29 @@ class CheckLayers(unittest.TestCase):
 
     def test_long_files(self):
         self.assert_passes({"src/tempera/base/a.cc": "\n" * 500})
-        code, output = check({"src/tempera/base/a.cc": "\n" * 501})
+        self.assert_fails({"src/tempera/base/a.cc": "\n" * 501}, "501 lines")
+        self.assert_fails({"tests/a_test.py": "\n" * 501}, "501 lines")
+
+    def test_long_functions(self):
+        def function(head, lines):
+            return head + " {\n" + "  f();\n" * (lines - 2) + "}\n"
+
+        heads = ["void f()", "template <class T = std::vector<int>>\nT f(T x = T{}) noexcept", "A::A() : b_{1}, c_(2)",
+                 "auto f() -> int", "template <class T>\n__global__ void __launch_bounds__(128) f(T x)",
+                 "namespace a {\nstruct B {\n  int c() const"]
+        for head in heads:
+            own = head.count("\n") + 1 if "namespace" not in head else 1
+            end = "};\n}\n" if "namespace" in head else ""
+            fits = function(head, 60 - own + 1) + end
+            self.assert_passes({"src/tempera/base/a.cc": fits})
+            long = function(head, 60 - own + 2) + end
+            self.assert_fails({"src/tempera/base/a.cc": long}, "has 61 lines")
+            self.assert_passes({"src/tempera/base/a_test.cc": long})
+        opaque = 'int f() { return g("{", \'{\', R"x({ )")x", 1\'000); }  // {\n/* { */\n#define A {\n'
+        self.assert_passes({"src/tempera/base/a.cc": opaque * 30})
+        code, output = check({"src/tempera/kernels/cuda/a.cu": function("void f()", 61)})
         self.assertEqual(code, 0)
         self.assertIn("warning", output)
-        self.assert_fails({"tests/a_test.py": "\n" * 551}, "551 lines")
 
 
 if __name__ == "__main__":

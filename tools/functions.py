@@ -13,7 +13,7 @@ OPAQUE = re.compile(
     r"|^[ \t]*#(?:[^\n\\]|\\\n|\\.)*",
     re.DOTALL | re.MULTILINE)
 SCOPE = re.compile(r"\b(?:namespace|class|struct|union|enum|extern)\b")
-NAME = re.compile(r"([~\w:]*(?:operator\s*\S+?)?)\s*\(")
+NAME = re.compile(r"(?!(?:__launch_bounds__|alignas|decltype|requires|noexcept)\b)\b([~\w:]+(?:\s*operator\s*\S+?)?)\s*\(")
 # What may stand between the arguments of a function and its body.
 BODY = re.compile(r"(?:[)}]|\b(?:const|noexcept|override|final|mutable|try)|->[^;=]*)\s*$")
 
@@ -36,7 +36,7 @@ def functions(text):
             kind = kind_of(head) if at_scope else "inner"
             if kind == "function":
                 start = begin + len(head) - len(head.lstrip())
-                inside.append((NAME.search(head).group(1), text.count("\n", 0, start) + 1))
+                inside.append((name_of(head), text.count("\n", 0, start) + 1))
             else:
                 inside.append(kind)
             if kind == "scope":
@@ -50,6 +50,11 @@ def functions(text):
                 begin = place + 1
         elif at_scope:
             begin = place + 1
+
+
+def name_of(head):
+    found = NAME.search(head)
+    return found.group(1) if found else "a function"
 
 
 def kind_of(head):

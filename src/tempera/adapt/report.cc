@@ -11,6 +11,7 @@
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
 #include "tempera/base/progress.h"
+#include "tempera/base/text_table.h"
 #include "tempera/eval/grid.h"
 
 namespace tempera::adapt {

@@ -6,12 +6,12 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/progress.h"
+#include "tempera/base/text_table.h"
 #include "tempera/bench/attention_gpu.h"
 #include "tempera/bench/attention_pair.h"
 #include "tempera/bench/benchmark.h"
 #include "tempera/bench/machine.h"
 #include "tempera/bench/memory.h"
-#include "tempera/bench/table.h"
 #include "tempera/bench/timing.h"
 #include "tempera/config/common.h"
 #include "tempera/kernels/cases.h"
@@ -207,8 +207,8 @@ std::string spread_text(const Spread& spread) {
 }
 
 std::string timed_table(const std::vector<Measurement>& rows, double ceiling) {
-  Table table({"method", "dtype", "B", "H", "T", "D", "forward ms", "torch", "ratio", "step ms",
-               "torch", "ratio", "GFLOP/s", "ceiling", "/plain", "memory", "torch", "error"});
+  TextTable table({"method", "dtype", "B", "H", "T", "D", "forward ms", "torch", "ratio", "step ms",
+                   "torch", "ratio", "GFLOP/s", "ceiling", "/plain", "memory", "torch", "error"});
   for (const auto& row : rows) {
     table.add({row.method, type_name(row.shape.type), std::to_string(row.shape.batch),
                std::to_string(row.shape.heads), std::to_string(row.shape.length),
@@ -224,7 +224,8 @@ std::string timed_table(const std::vector<Measurement>& rows, double ceiling) {
 }
 
 std::string memory_table(const std::vector<Measurement>& rows) {
-  Table table({"method", "dtype", "B", "H", "T", "D", "memory of a step", "bytes / row", "torch"});
+  TextTable table(
+      {"method", "dtype", "B", "H", "T", "D", "memory of a step", "bytes / row", "torch"});
   for (const auto& row : rows)
     table.add({row.method, type_name(row.shape.type), std::to_string(row.shape.batch),
                std::to_string(row.shape.heads), std::to_string(row.shape.length),

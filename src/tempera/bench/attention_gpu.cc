@@ -6,8 +6,8 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/progress.h"
+#include "tempera/base/text_table.h"
 #include "tempera/bench/gpu.h"
-#include "tempera/bench/table.h"
 #include "tempera/bench/timing.h"
 #include "tempera/ops/attention.h"
 #include "tempera/ops/graph.h"
@@ -187,8 +187,8 @@ Report gpu_attention(const std::vector<AttentionShape>& shapes,
           "on a GPU the comparison is with cuDNN, which has no fp32: give --dtype bf16");
   const GpuCeilings ceilings = measure_gpu_ceilings();
   Report report{{{"rows", ordered_json::array()}, {"machine", gpu_description(ceilings)}}, {}};
-  Table table({"from", "method", "B", "H", "T", "D", "forward ms", "step ms", "TFLOP/s", "ceiling",
-               "/cuDNN", "/plain"});
+  TextTable table({"from", "method", "B", "H", "T", "D", "forward ms", "step ms", "TFLOP/s",
+                   "ceiling", "/cuDNN", "/plain"});
   Progress progress("bench", static_cast<int64_t>(shapes.size()), "shapes");
   for (const auto& shape : shapes) {
     progress.update(0, shape.text());

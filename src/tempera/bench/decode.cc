@@ -4,10 +4,10 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/progress.h"
+#include "tempera/base/text_table.h"
 #include "tempera/bench/attention_pair.h"
 #include "tempera/bench/benchmark.h"
 #include "tempera/bench/machine.h"
-#include "tempera/bench/table.h"
 #include "tempera/bench/timing.h"
 #include "tempera/ops/attention.h"
 #include "tempera/ops/torch.h"
@@ -166,8 +166,8 @@ ordered_json row_json(const DecodeMeasurement& row) {
 }
 
 Report report_of(const std::vector<DecodeMeasurement>& rows) {
-  Table table({"dtype", "B", "H", "keys", "D", "ms", "quartiles", "torch", "ratio", "GB/s",
-               "machine reads", "share", "error"});
+  TextTable table({"dtype", "B", "H", "keys", "D", "ms", "quartiles", "torch", "ratio", "GB/s",
+                   "machine reads", "share", "error"});
   std::vector<double> rates;
   Report report{{{"rows", ordered_json::array()}, {"machine", machine_description()}}, {}};
   for (const auto& row : rows) {

@@ -7,13 +7,13 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/progress.h"
+#include "tempera/base/text_table.h"
 #include "tempera/bench/attention_pair.h"
 #include "tempera/bench/benchmark.h"
 #include "tempera/bench/machine.h"
 #include "tempera/bench/memory.h"
 #include "tempera/bench/peer.h"
 #include "tempera/bench/peer_program.h"
-#include "tempera/bench/table.h"
 #include "tempera/bench/timing.h"
 #include "tempera/models/load.h"
 #include "tempera/ops/torch.h"
@@ -237,8 +237,8 @@ std::vector<Speeds> GenerateBenchmark::measure(std::vector<std::unique_ptr<Conte
 
 Report GenerateBenchmark::report(const std::vector<Speeds>& rows, double read_gbps) const {
   Report report{{{"rows", ordered_json::array()}, {"machine", machine_description()}}, {}};
-  Table table({"", "load s", "prompt tokens/s", "quartiles", "generated tokens/s", "quartiles",
-               "GB/s", "of reads", "weights", "peak"});
+  TextTable table({"", "load s", "prompt tokens/s", "quartiles", "generated tokens/s", "quartiles",
+                   "GB/s", "of reads", "weights", "peak"});
   const auto speed = [](int64_t count, double seconds) {
     return static_cast<double>(count) / seconds;
   };

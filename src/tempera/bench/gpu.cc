@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tempera/base/error.h"
-#include "tempera/bench/table.h"
+#include "tempera/base/text_table.h"
 #include "tempera/bench/timing.h"
 #include "tempera/ops/torch.h"
 

@@ -6,10 +6,10 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/progress.h"
+#include "tempera/base/text_table.h"
 #include "tempera/bench/attention_pair.h"
 #include "tempera/bench/benchmark.h"
 #include "tempera/bench/machine.h"
-#include "tempera/bench/table.h"
 #include "tempera/bench/timing.h"
 #include "tempera/ops/torch.h"
 
@@ -72,8 +72,8 @@ class LinearBenchmark final : public Benchmark {
     run_.apply();
     const torch::NoGradGuard no_grad;
     Report report{{{"rows", ordered_json::array()}, {"machine", machine_description()}}, {}};
-    Table table({"dtype", "rows", "weight", "GB/s", "torch", "ratio", "machine reads", "share",
-                 "GFLOP/s", "error"});
+    TextTable table({"dtype", "rows", "weight", "GB/s", "torch", "ratio", "machine reads", "share",
+                     "GFLOP/s", "error"});
     ReadSweep sweep;
     sweep.run();
     const auto all = static_cast<int64_t>(run_.dtypes.size() * rows_.size());
@@ -94,7 +94,7 @@ class LinearBenchmark final : public Benchmark {
 
  private:
   void add_row(const std::string& dtype, int64_t rows, ReadSweep& sweep, Report& report,
-               Table& table) const {
+               TextTable& table) const {
     const LinearSets sets(rows, outputs_, inputs_, type_of(dtype));
     const double error = sets.check();
     const std::vector<std::function<void()>> contenders = {

@@ -64,8 +64,7 @@ nlohmann::json Peer::read() {
   while (true) {
     const std::string text = line();
     if (!text.starts_with('{')) continue;
-    io::parse_json(text, "the answer of " + name_);
-    return nlohmann::json::parse(text);
+    return io::parse_json(text, "the answer of " + name_);
   }
 }
 

@@ -7,13 +7,13 @@
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
 #include "tempera/base/progress.h"
+#include "tempera/base/text_table.h"
 #include "tempera/bench/benchmark.h"
 #include "tempera/bench/gpu.h"
 #include "tempera/bench/machine.h"
 #include "tempera/bench/peer.h"
 #include "tempera/bench/peer_program.h"
 #include "tempera/bench/profile.h"
-#include "tempera/bench/table.h"
 #include "tempera/bench/timing.h"
 #include "tempera/config/common.h"
 #include "tempera/models/device.h"
@@ -244,7 +244,7 @@ Report TrainBenchmark::profile(Training& training) const {
                  {"step_ms", 1e3 * total / each},
                  {"machine", machine_description()}},
                 {}};
-  Table table({"part of a step", "ms", "share"});
+  TextTable table({"part of a step", "ms", "share"});
   for (const auto& [seconds, part] : sorted) {
     report.document["parts"][part] = 1e3 * seconds;
     table.add({part, fixed(1e3 * seconds, 1), fixed(100 * seconds * each / total, 1) + " %"});
@@ -286,7 +286,7 @@ Report TrainBenchmark::profile_gpu(Training& training) const {
   std::vector<std::pair<double, std::string>> sorted;
   for (const auto& [part, time] : parts) sorted.emplace_back(time.seconds / kSteps, part);
   std::ranges::sort(sorted, std::greater<>());
-  Table table({"part of a step", "kernels", "ms", "share"});
+  TextTable table({"part of a step", "kernels", "ms", "share"});
   for (const auto& [seconds, part] : sorted) {
     report.document["parts"][part] = 1e3 * seconds;
     table.add({part, std::to_string(parts[part].calls / kSteps), fixed(1e3 * seconds, 2),
@@ -333,7 +333,7 @@ Report TrainBenchmark::report(const std::vector<Spread>& times, int64_t paramete
   Report report{{{"rows", ordered_json::array()},
                  {"machine", on_gpu ? gpu_description(ceilings) : machine_description()}},
                 {}};
-  Table table({"", "step ms", "quartiles", "tokens/s", "TFLOP/s", "ours is faster by"});
+  TextTable table({"", "step ms", "quartiles", "tokens/s", "TFLOP/s", "ours is faster by"});
   const int digits = on_gpu ? 2 : 0;
   for (size_t i = 0; i < times.size(); ++i) {
     const std::string name = i == 0 ? "tempera" : peer_name(peers_[i - 1]);

@@ -18,9 +18,7 @@ struct ChatSettings {
   std::string model;
   std::optional<std::string> system, prompt;
   generate::TextOptions text;
-  config::Device device = config::Device::kAuto;
-  config::Dtype dtype = config::Dtype::kFloat32;
-  int64_t threads = 0;
+  models::ComputeOptions compute;
   bool json = false;
 
   void declare(config::Options& options) {
@@ -29,9 +27,7 @@ struct ChatSettings {
     options.option("system", system, "system message");
     options.option("prompt", prompt, "one message; not given: a conversation on standard input");
     text.declare(options);
-    config::device_option(options, device);
-    config::dtype_option(options, dtype);
-    config::threads_option(options, threads);
+    compute.declare(options);
     config::json_option(options, json);
   }
 };
@@ -39,7 +35,7 @@ struct ChatSettings {
 class Chat {
  public:
   Chat(const ChatSettings& settings, const models::LoadedModel& loaded)
-      : opened_(open_model(loaded, settings.device)),
+      : opened_(open_model(loaded, settings.compute.device)),
         template_(models::chat_template_of(loaded)),
         options_(settings.text),
         streams_(!settings.json) {
@@ -75,8 +71,7 @@ class Chat {
 };
 
 void run(const ChatSettings& settings) {
-  models::use_threads(settings.threads);
-  Chat chat(settings, models::load_model(settings.model, load_options(settings.dtype)));
+  Chat chat(settings, models::load_model(settings.model, load_options(settings.compute)));
   const auto answer = [&](const std::string& question) {
     const auto given = chat.ask(question);
     if (settings.json)

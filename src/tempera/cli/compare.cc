@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "tempera/cli/verb.h"
 
@@ -12,7 +11,7 @@ namespace {
 void run(const study::CompareSettings& settings) {
   const auto results = study::compare(settings, "compare");
   if (settings.json) {
-    std::cout << results.dump(1) << "\n";
+    std::cout << study::as_json(results).dump(1) << "\n";
   } else {
     std::cout << study::results_text(results);
   }

@@ -32,9 +32,7 @@ struct EmbedSettings {
   int64_t length = 0;
   int64_t batch = 32;
   nn::TemperatureConfig temperature;
-  config::Device device = config::Device::kAuto;
-  config::Dtype dtype = config::Dtype::kFloat32;
-  int64_t threads = 0;
+  models::ComputeOptions compute;
   bool lines = false;
   bool json = false;
 
@@ -54,9 +52,7 @@ struct EmbedSettings {
                    "longest text in tokens, the rest is cut off; 0: as the model's files say");
     options.option("batch", batch, config::range(1, 65536), "texts per forward pass");
     temperature.declare(options, Origin::kLoaded);
-    config::device_option(options, device);
-    config::dtype_option(options, dtype);
-    config::threads_option(options, threads);
+    compute.declare(options);
     options.option("lines", lines, "print one JSON line per text",
                    {.section = config::Section::kOutput});
     config::json_option(options, json);
@@ -153,11 +149,10 @@ const char* pooling_name(const std::optional<nn::Pooling>& pooling) {
 
 void run(const EmbedSettings& settings) {
   if (settings.lines && settings.json) throw UsageError("give one of --lines and --json");
-  models::use_threads(settings.threads);
-  auto load = load_options(settings.temperature);
-  load.dtype = load_options(settings.dtype).dtype;
+  auto load = load_options(settings.compute);
+  load.temperature = load_options(settings.temperature).temperature;
   const auto loaded = models::load_model(settings.model, load);
-  const OpenModel opened = open_model(loaded, settings.device);
+  const OpenModel opened = open_model(loaded, settings.compute.device);
   const auto options = options_of(settings, loaded);
   const auto texts = read_texts(settings);
   const auto found = models::embed(*opened.model, tokenizer_of(opened), texts, options);

@@ -41,9 +41,7 @@ struct EvalSettings {
   std::vector<int64_t> sizes;
   int64_t window = 0, stride = 0, max_tokens = 0, rows = 0;
   std::optional<std::string> out;
-  config::Device device = config::Device::kAuto;
-  config::Dtype dtype = config::Dtype::kFloat32;
-  int64_t threads = 0;
+  models::ComputeOptions compute;
   bool json = false;
 
   void declare(config::Options& options) {
@@ -70,9 +68,7 @@ struct EvalSettings {
                    "held-out data: most rows to score; 0: all");
     options.option("out", out, "new folder for eval.json, eval.svg and eval.png",
                    {.local = true, .section = config::Section::kOutput});
-    config::device_option(options, device);
-    config::dtype_option(options, dtype);
-    config::threads_option(options, threads);
+    compute.declare(options);
     config::json_option(options, json);
   }
 };
@@ -91,9 +87,7 @@ OwnData own_data(const OpenModel& opened) {
     throw UsageError(
         "no data given; give a text with --text, or a built-in task such as --task "
         "phonebook");
-  const std::string text = read_file(file, kLargestState);
-  io::parse_json(text, file.string());
-  const auto state = ordered_json::parse(text);
+  const auto state = io::parse_ordered_json(read_file(file, kLargestState), file.string());
   const auto settings = state.value("settings", ordered_json::object());
   ordered_json kept = ordered_json::object();
   for (const char* key : {"text", "held-out", "task", "source", "target", "labelled", "tokenizer"})
@@ -322,10 +316,10 @@ Result evaluate(const OpenModel& opened, const EvalSettings& settings) {
 }
 
 void run(const EvalSettings& settings) {
-  models::use_threads(settings.threads);
   std::optional<NewOutput> out;
   if (settings.out) out.emplace(*settings.out, NewOutput::Kind::kFolder);
-  const OpenModel opened = open_model(settings.model, settings.dtype);
+  const OpenModel opened =
+      open_model(models::load_model(settings.model, load_options(settings.compute)));
   const bool text_task = asks_text_task(opened, settings);
   if (settings.data.task && settings.data.has_files() && !text_task)
     throw UsageError("both --text and --task given; give one of them");
@@ -333,7 +327,7 @@ void run(const EvalSettings& settings) {
     throw UsageError("--sizes are those of a built-in task; for text, give --window or --lengths");
   // Built-in tasks of tokens are small, and so is what was held out: they stay where they are made.
   if (text_task || settings.data.has_files())
-    opened.model->to(models::resolve_device(settings.device));
+    opened.model->to(models::resolve_device(settings.compute.device));
   Result result = evaluate(opened, settings);
   result.document["model"] = opened.path.string();
   if (out) save(result, *out);

@@ -15,7 +15,7 @@ std::string what_to_lower(const config::Options& options) {
   return advice.empty() ? "a smaller model, or another machine, is needed" : advice;
 }
 
-// From the part where the words begin, up to where others go on with what helps nobody here.
+// What stands from `begin` on, up to `end`: torch goes on with advice for its own users.
 std::string between(std::string_view words, std::string_view begin, std::string_view end) {
   const size_t first = words.find(begin);
   if (first != std::string_view::npos) words.remove_prefix(first);

@@ -28,9 +28,7 @@ struct GenerateSettings {
   int64_t samples = 1;
   generate::TextOptions text;
   generate::BeamOptions beam;
-  config::Device device = config::Device::kAuto;
-  config::Dtype dtype = config::Dtype::kFloat32;
-  int64_t threads = 0;
+  models::ComputeOptions compute;
   bool json = false;
 
   void declare(config::Options& options) {
@@ -45,9 +43,7 @@ struct GenerateSettings {
     options.option("samples", samples, config::range(1, 4096), "answers per prompt");
     text.declare(options);
     beam.declare(options);
-    config::device_option(options, device);
-    config::dtype_option(options, dtype);
-    config::threads_option(options, threads);
+    compute.declare(options);
     config::json_option(options, json);
   }
 };
@@ -143,8 +139,8 @@ void translate(const GenerateSettings& settings, const OpenModel& opened) {
 
 void run(const GenerateSettings& settings) {
   check(settings);
-  models::use_threads(settings.threads);
-  const OpenModel opened = open_model(settings.model, settings.dtype, settings.device);
+  const OpenModel opened = open_model(
+      models::load_model(settings.model, load_options(settings.compute)), settings.compute.device);
   if (opened.model->config().kind == nn::ModelKind::kEncoderDecoder)
     return translate(settings, opened);
   if (settings.beam.beams > 1)

@@ -4,10 +4,10 @@
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "tempera/base/files.h"
 #include "tempera/base/progress.h"
+#include "tempera/base/text_table.h"
 #include "tempera/cli/model.h"
 #include "tempera/cli/verb.h"
 #include "tempera/config/common.h"
@@ -37,9 +37,7 @@ struct InfoSettings {
 ordered_json training_state(const std::filesystem::path& folder) {
   const auto file = folder / "state.json";
   if (!std::filesystem::exists(file)) return nullptr;
-  const std::string text = read_file(file, kLargestState);
-  io::parse_json(text, file.string());
-  const auto state = ordered_json::parse(text);
+  const auto state = io::parse_ordered_json(read_file(file, kLargestState), file.string());
   ordered_json kept;
   for (const char* key :
        {"step", "tokens", "seconds", "best", "seed", "threads", "program", "torch"})
@@ -50,11 +48,28 @@ ordered_json training_state(const std::filesystem::path& folder) {
   return kept;
 }
 
-ordered_json heads_json(const torch::Tensor& scale) {
-  if (!scale.defined()) return nullptr;
+// The mean scale of every head; empty: 1 for all.
+using HeadScales = std::vector<double>;
+
+HeadScales scales_of(const torch::Tensor& scale) {
+  if (!scale.defined()) return {};
   const auto values = scale.to(torch::kCPU, torch::kFloat64).contiguous();
-  return std::vector<double>(values.data_ptr<double>(), values.data_ptr<double>() + values.numel());
+  return {values.data_ptr<double>(), values.data_ptr<double>() + values.numel()};
 }
+
+struct LayerInfo {
+  int64_t layer = 0;
+  std::string attention;
+  std::vector<std::string> methods;
+  int64_t parameters = 0;
+  HeadScales q, k, v;
+};
+
+// The temperatures of a model at work.
+struct TemperatureInfo {
+  int64_t tokens = 0;
+  std::vector<LayerInfo> layers;
+};
 
 const char* attention_name(AttentionKind kind) {
   return kind == AttentionKind::kCausal    ? "causal"
@@ -64,7 +79,7 @@ const char* attention_name(AttentionKind kind) {
 
 // The mean scale of every layer and head over a sequence of random tokens: what a method has
 // learned can only be seen at work.
-ordered_json temperatures(nn::Model& model) {
+TemperatureInfo temperatures(nn::Model& model) {
   const auto& config = model.config();
   const int64_t most = config.max_length() > 0 ? config.max_length() : kProbe;
   nn::Batch batch;
@@ -74,20 +89,41 @@ ordered_json temperatures(nn::Model& model) {
   const auto place = torch::zeros({1, 1}, torch::kInt64);
   const auto layers = model.inspect(batch, place, place);
   const auto methods = model.methods();
-  ordered_json list = ordered_json::array();
+  TemperatureInfo info{.tokens = batch.tokens.numel(), .layers = {}};
   for (size_t i = 0; i < layers.size(); ++i) {
-    ordered_json names = ordered_json::array();
-    for (const auto& spec : methods[i]->specs()) names.push_back(spec.name);
     const auto& shape = methods[i]->shape();
-    list.push_back({{"layer", shape.layer},
-                    {"attention", attention_name(shape.kind)},
-                    {"methods", std::move(names)},
-                    {"parameters", methods[i]->parameter_count()},
-                    {"q", heads_json(layers[i].a_q)},
-                    {"k", heads_json(layers[i].a_k)},
-                    {"v", heads_json(layers[i].a_v)}});
+    LayerInfo& layer =
+        info.layers.emplace_back(LayerInfo{.layer = shape.layer,
+                                           .attention = attention_name(shape.kind),
+                                           .methods = {},
+                                           .parameters = methods[i]->parameter_count(),
+                                           .q = scales_of(layers[i].a_q),
+                                           .k = scales_of(layers[i].a_k),
+                                           .v = scales_of(layers[i].a_v)});
+    for (const auto& spec : methods[i]->specs()) layer.methods.push_back(spec.name);
   }
-  return {{"tokens", batch.tokens.numel()}, {"layers", std::move(list)}};
+  return info;
+}
+
+ordered_json to_json(const TemperatureInfo& info) {
+  const auto heads = [](const HeadScales& scales) {
+    return scales.empty() ? ordered_json() : ordered_json(scales);
+  };
+  ordered_json list = ordered_json::array();
+  for (const LayerInfo& layer : info.layers)
+    list.push_back({{"layer", layer.layer},
+                    {"attention", layer.attention},
+                    {"methods", layer.methods},
+                    {"parameters", layer.parameters},
+                    {"q", heads(layer.q)},
+                    {"k", heads(layer.k)},
+                    {"v", heads(layer.v)}});
+  return {{"tokens", info.tokens}, {"layers", std::move(list)}};
+}
+
+double temperature_share(nn::Model& model) {
+  return static_cast<double>(model.temperature_parameter_count()) /
+         static_cast<double>(model.parameter_count());
 }
 
 ordered_json describe(const OpenModel& opened) {
@@ -100,53 +136,69 @@ ordered_json describe(const OpenModel& opened) {
     auto& sum = kinds[kNames.at(static_cast<size_t>(parameter.kind))];
     sum = sum.is_null() ? parameter.tensor.numel() : sum.get<int64_t>() + parameter.tensor.numel();
   }
-  const auto total = model.parameter_count(), own = model.temperature_parameter_count();
   ordered_json tokenizer = nullptr;
   if (opened.tokenizer)
     tokenizer = {{"name", opened.tokenizer->name()},
                  {"vocabulary", opened.tokenizer->vocabulary()}};
   return {{"path", opened.path.string()},
-          {"parameters", total},
+          {"parameters", model.parameter_count()},
           {"parameters_by_kind", kinds},
-          {"temperature_parameters", own},
-          {"temperature_share", static_cast<double>(own) / static_cast<double>(total)},
+          {"temperature_parameters", model.temperature_parameter_count()},
+          {"temperature_share", temperature_share(model)},
           {"config", config::to_json(config::describe(config))},
           {"tokenizer", std::move(tokenizer)},
-          {"temperatures", temperatures(model)},
+          {"temperatures", to_json(temperatures(model))},
           {"training", training_state(opened.path)}};
 }
 
-std::string range_text(const ordered_json& heads) {
-  if (heads.is_null()) return "";
-  const auto values = heads.get<std::vector<double>>();
-  const auto [low, high] = std::ranges::minmax(values);
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(3) << low;
-  if (high > low) text << " to " << high;
-  return text.str();
+// As the option has it.
+std::string kind_name(const nn::ModelConfig& config) {
+  return config::to_json(config::describe(config))["model"]["kind"];
 }
 
-void print(const ordered_json& info) {
+std::string range_text(const HeadScales& heads) {
+  if (heads.empty()) return "";
+  const auto [low, high] = std::ranges::minmax(heads);
+  return fixed(low, 3) + (high > low ? " to " + fixed(high, 3) : "");
+}
+
+void print(const TemperatureInfo& info) {
+  std::cout << "\nMean scales over " << info.tokens
+            << " random tokens, smallest to largest head (1: plain attention)\n";
+  std::cout << std::left << std::setw(7) << "layer" << std::setw(15) << "attention" << std::setw(20)
+            << "method";
+  for (const char* side : {"a_q", "a_k", "a_v"}) std::cout << std::setw(18) << side;
+  std::cout << "\n";
+  for (const LayerInfo& layer : info.layers) {
+    std::string names;
+    for (const auto& name : layer.methods) names += (names.empty() ? "" : "+") + name;
+    std::cout << std::setw(7) << layer.layer << std::setw(15) << layer.attention << std::setw(20)
+              << names;
+    for (const auto* side : {&layer.q, &layer.k, &layer.v})
+      std::cout << std::setw(18) << range_text(*side);
+    std::cout << "\n";
+  }
+}
+
+void print(const OpenModel& opened) {
   const auto line = [](const char* name) -> std::ostream& {
     return std::cout << std::left << std::setw(14) << name;
   };
-  const auto& model = info.at("config").at("model");
-  line("model") << info.at("path").get<std::string>() << "\n";
-  line("kind") << model.at("kind").get<std::string>() << "\n";
-  line("shape") << model.at("layers") << " layers, " << model.at("width") << " wide, "
-                << model.at("heads") << " heads, context " << model.at("context") << ", vocabulary "
-                << model.at("vocabulary") << "\n";
-  line("parameters") << info.at("parameters") << " ("
-                     << quantity_text(info.at("parameters").get<double>()) << ")\n";
-  line("temperature") << info.at("config").at("temperature").at("method").get<std::string>() << ", "
-                      << info.at("temperature_parameters") << " parameters ("
-                      << std::setprecision(3) << 100 * info.at("temperature_share").get<double>()
+  nn::Model& model = *opened.model;
+  const auto& config = model.config();
+  line("model") << opened.path.string() << "\n";
+  line("kind") << kind_name(config) << "\n";
+  line("shape") << config.layers << " layers, " << config.width << " wide, " << config.heads
+                << " heads, context " << config.context << ", vocabulary " << config.vocabulary
+                << "\n";
+  line("parameters") << model.parameter_count() << " ("
+                     << quantity_text(static_cast<double>(model.parameter_count())) << ")\n";
+  line("temperature") << config.temperature.method << ", " << model.temperature_parameter_count()
+                      << " parameters (" << std::setprecision(3) << 100 * temperature_share(model)
                       << " %)\n";
-  line("tokenizer") << (info.at("tokenizer").is_null()
-                            ? "none: a built-in task"
-                            : info.at("tokenizer").at("name").get<std::string>())
+  line("tokenizer") << (opened.tokenizer ? opened.tokenizer->name() : "none: a built-in task")
                     << "\n";
-  if (const auto& training = info.at("training"); !training.is_null()) {
+  if (const auto training = training_state(opened.path); !training.is_null()) {
     line("trained") << training.at("step") << " steps, "
                     << quantity_text(training.at("tokens").get<double>()) << " tokens in "
                     << duration_text(training.at("seconds").get<double>());
@@ -155,33 +207,17 @@ void print(const ordered_json& info) {
                 << training.at("best").at("loss").get<double>();
     std::cout << "\n";
   }
-  const auto& probe = info.at("temperatures");
-  std::cout << "\nMean scales over " << probe.at("tokens")
-            << " random tokens, smallest to largest head (1: plain attention)\n";
-  std::cout << std::left << std::setw(7) << "layer" << std::setw(15) << "attention" << std::setw(20)
-            << "method";
-  for (const char* side : {"a_q", "a_k", "a_v"}) std::cout << std::setw(18) << side;
-  std::cout << "\n";
-  for (const auto& layer : probe.at("layers")) {
-    std::string names;
-    for (const auto& name : layer.at("methods"))
-      names += (names.empty() ? "" : "+") + name.get<std::string>();
-    std::cout << std::setw(7) << layer.at("layer").get<int64_t>() << std::setw(15)
-              << layer.at("attention").get<std::string>() << std::setw(20) << names;
-    for (const char* side : {"q", "k", "v"})
-      std::cout << std::setw(18) << range_text(layer.at(side));
-    std::cout << "\n";
-  }
+  print(temperatures(model));
 }
 
 void run(const InfoSettings& settings) {
   torch::manual_seed(0);
-  const ordered_json info =
-      describe(open_model(models::load_model(settings.model, load_options(settings.temperature))));
+  const OpenModel opened =
+      open_model(models::load_model(settings.model, load_options(settings.temperature)));
   if (settings.json)
-    std::cout << info.dump(2) << "\n";
+    std::cout << describe(opened).dump(2) << "\n";
   else
-    print(info);
+    print(opened);
 }
 
 }  // namespace

@@ -1,24 +1,19 @@
 #include "tempera/cli/model.h"
 
 #include "tempera/base/error.h"
-#include "tempera/models/device.h"
 #include "tempera/models/tokenizer.h"
-#include "tempera/train/trainer.h"
 
 namespace tempera::cli {
 
-models::LoadOptions load_options(config::Dtype dtype) {
-  return {.dtype = models::scalar_type(dtype)};
+models::LoadOptions load_options(const models::ComputeOptions& compute) {
+  models::use_threads(compute.threads);
+  return {.dtype = models::scalar_type(compute.dtype)};
 }
 
 models::LoadOptions load_options(const nn::TemperatureConfig& temperature) {
   models::LoadOptions options;
   if (temperature.method != "softmax") options.temperature = temperature;
   return options;
-}
-
-OpenModel open_model(const std::string& path, config::Dtype dtype, config::Device device) {
-  return open_model(models::load_model(path, load_options(dtype)), device);
 }
 
 OpenModel open_model(const models::LoadedModel& loaded, config::Device device) {

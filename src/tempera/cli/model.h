@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tempera/config/common.h"
+#include "tempera/models/device.h"
 #include "tempera/models/load.h"
 #include "tempera/text/tokenizer.h"
 
@@ -19,12 +19,11 @@ struct OpenModel {
   std::filesystem::path path;                        // of the weights
 };
 
-// The one way for verbs to open a model: a folder, ours or of transformers, or a .gguf file.
-OpenModel open_model(const std::string& path, config::Dtype dtype = config::Dtype::kFloat32,
-                     config::Device device = config::Device::kCpu);
+// The one way for verbs to open a model.
 OpenModel open_model(const models::LoadedModel& loaded,
                      config::Device device = config::Device::kCpu);
-models::LoadOptions load_options(config::Dtype dtype);
+// Also uses the threads that they say, from now on.
+models::LoadOptions load_options(const models::ComputeOptions& compute);
 // The same, with the temperature that the user gives the model; softmax: as it is.
 models::LoadOptions load_options(const nn::TemperatureConfig& temperature);
 

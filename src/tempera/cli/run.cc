@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "tempera/base/interrupt.h"
+#include "tempera/base/text_table.h"
 #include "tempera/config/common.h"
 #include "tempera/dist/launch.h"
 #include "tempera/models/device.h"
@@ -17,12 +18,6 @@ namespace {
 
 using nlohmann::ordered_json;
 using train::RunFolder;
-
-std::string rounded(double value, const char* format) {
-  char text[64];
-  std::snprintf(text, sizeof(text), format, value);
-  return text;
-}
 
 ordered_json to_json(const train::TrainResult& result, const std::string& out, nn::Model& model) {
   ordered_json json{{"out", out},
@@ -126,7 +121,7 @@ train::TrainEvents RunDisplay::events(const RunFolder& folder) {
   train::TrainEvents events;
   events.on_step = [this](const train::StepReport& report) { step(report); };
   events.on_validation = [this](int64_t, const train::Validation& result) {
-    validation_ = "  validation " + rounded(result.loss, "%.4f");
+    validation_ = "  validation " + fixed(result.loss, 4);
   };
   events.say = [](std::string_view text) { std::cerr << text << "\n"; };
   events.signal = InterruptGuard::signal;
@@ -164,7 +159,7 @@ void RunDisplay::step(const train::StepReport& report) {
   }
   say_duration(report);
   const int64_t tokens = report.tokens - tokens_before_;
-  const std::string loss = "loss " + rounded(report.loss, "%.4f") + validation_;
+  const std::string loss = "loss " + fixed(report.loss, 4) + validation_;
   if (counted)
     progress_->update(report.step, tokens, loss);
   else
@@ -189,12 +184,12 @@ void print_run(const train::TrainResult& result, const std::string& out, nn::Mod
   line("parameters") << model.parameter_count() << ", of these "
                      << model.temperature_parameter_count() << " of the temperature ("
                      << model.config().temperature.method << ")\n";
-  if (result.step > result.first_step) line("loss") << rounded(result.loss, "%.4f") << "\n";
+  if (result.step > result.first_step) line("loss") << fixed(result.loss, 4) << "\n";
   if (result.validation)
-    line("validation") << rounded(result.validation->loss, "%.4f") << ", perplexity "
-                       << rounded(result.validation->perplexity, "%.2f") << "\n";
+    line("validation") << fixed(result.validation->loss, 4) << ", perplexity "
+                       << fixed(result.validation->perplexity, 2) << "\n";
   if (result.best)
-    line("best") << rounded(result.best->loss, "%.4f") << " at step " << result.best->step << "\n";
+    line("best") << fixed(result.best->loss, 4) << " at step " << result.best->step << "\n";
   line("model") << (std::filesystem::path(out) / (result.best ? "best" : "last")).string() << "\n";
 }
 

@@ -12,11 +12,8 @@
 namespace tempera::data {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 std::vector<text::ChatMessage> messages_of(const std::string& line, const std::string& where) {
-  io::parse_json(line, where);  // with limits, and the place of an error
-  const Json json = Json::parse(line);
+  const auto json = io::parse_ordered_json(line, where);
   TEMPERA_CHECK(json.is_object() && json.contains("messages") && json["messages"].is_array(), where,
                 ": an object with a list \"messages\" expected");
   std::vector<text::ChatMessage> messages;

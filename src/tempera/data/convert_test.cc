@@ -56,9 +56,9 @@ TEST(Convert, AnEmptyFolderIsFilledAndAFullOneIsNot) {
   fs::create_directory(folder.path() / "out");
   convert({text}, folder.path() / "out" / "");
   EXPECT_EQ(entries_in(folder.path() / "out"), 1U);
-  EXPECT_NE(error_of([&] { convert({text}, folder.path() / "out"); }).find("there already"),
+  EXPECT_NE(message_of([&] { convert({text}, folder.path() / "out"); }).find("there already"),
             std::string::npos);
-  EXPECT_NE(error_of([&] { convert({text}, text); }).find("there already"), std::string::npos);
+  EXPECT_NE(message_of([&] { convert({text}, text); }).find("there already"), std::string::npos);
 }
 
 TEST(Convert, AFailureLeavesNothing) {

@@ -1,4 +1,3 @@
-#include <memory>
 
 #include "tempera/data/generator.h"
 
@@ -18,8 +17,7 @@ class Copy final : public Generator {
         symbols_(option(options, "symbols")),
         train_min_(option(options, "train-min")),
         train_max_(option(options, "train-max")) {
-    check_order(options, "train-min", "train-max");
-    check_order(options, "train-max", "test-max");
+    check_order(options, {"train-min", "train-max", "test-max"});
     add_held_out_sets(train_max_, option(options, "test-max"));
   }
 
@@ -67,9 +65,7 @@ GeneratorEntry generator_copy() {
                       declare("train-min", 4, 1, 1 << 24, "symbols of the shortest training row"),
                       declare("train-max", 32, 1, 1 << 24, "symbols of the longest training row"),
                       declare("test-max", 512, 1, 1 << 24, "symbols of the longest held-out row")},
-          .make = [](const GeneratorOptions& options, uint64_t seed) -> std::unique_ptr<Dataset> {
-            return std::make_unique<Copy>(options, seed);
-          }};
+          .make = make_as<Copy>};
 }
 
 }  // namespace tempera::data

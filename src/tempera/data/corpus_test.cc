@@ -51,7 +51,7 @@ TEST(Corpus, RefusesWhatDoesNotFitTogether) {
   const auto bytes = put_shard(folder.path() / "b.tokens", shard_bytes({{1}}));
   const auto text = put(folder.path() / "t.txt", "x");
   const auto message = [&](const std::vector<fs::path>& paths, const text::Tokenizer* with) {
-    return error_of([&] { open(paths, with); });
+    return message_of([&] { open(paths, with); });
   };
   EXPECT_NE(message({other}, &tokenizer).find("'gpt2', the model uses 'bytes'"), std::string::npos);
   EXPECT_NE(message({bytes, other}, nullptr).find("do not fit together"), std::string::npos);

@@ -79,7 +79,7 @@ TEST(PairDataset, FilesThatDoNotBelongTogetherAreRefused) {
   TempFolder folder;
   const auto from = put(folder.path() / "a.en", "ab\nc\n"), to = put(folder.path() / "a.de", "x\n");
   const auto read = [&] { read_pairs(std::span(&from, 1), std::span(&to, 1), bytes()); };
-  EXPECT_NE(error_of(read).find("has 2 lines and"), std::string::npos) << error_of(read);
+  EXPECT_NE(message_of(read).find("has 2 lines and"), std::string::npos) << message_of(read);
 }
 
 TEST(PairDataset, LongSidesAreCutBeforeTheirEnd) {
@@ -194,7 +194,7 @@ TEST(LabelledDataset, ComplaintsNameTheLine) {
   TempFolder folder;
   const auto complaint = [&](const std::string& name, const std::string& text) {
     const auto file = put(folder.path() / name, text);
-    return error_of([&] { read_labelled(std::span(&file, 1)); });
+    return message_of([&] { read_labelled(std::span(&file, 1)); });
   };
   EXPECT_NE(complaint("a.tsv", "x\ty\n1\t2\n").find("line 1: the columns are"), std::string::npos);
   EXPECT_NE(complaint("a.tsv", "text\tlabel\na\tb\n").find("line 2: the label 'b'"),

@@ -91,11 +91,12 @@ int64_t option(const GeneratorOptions& options, const std::string& name) {
   return std::get<int64_t>(found->second);
 }
 
-void check_order(const GeneratorOptions& options, const std::string& low, const std::string& high) {
-  if (option(options, low) > option(options, high))
-    throw UsageError(concat("option '", low, "' is ", option(options, low), ", which is above '",
-                            high, "' = ", option(options, high),
-                            "; lower the first or raise the second"));
+void check_order(const GeneratorOptions& options, std::initializer_list<const char*> names) {
+  for (const auto* low = names.begin(); low + 1 < names.end(); ++low)
+    if (const auto* high = low + 1; option(options, *low) > option(options, *high))
+      throw UsageError(concat("option '", *low, "' is ", option(options, *low),
+                              ", which is above '", *high, "' = ", option(options, *high),
+                              "; lower the first or raise the second"));
 }
 
 Generator::Generator(std::string name, uint64_t seed)

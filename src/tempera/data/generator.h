@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
@@ -26,6 +27,12 @@ struct GeneratorEntry {
   // Gets every option, each inside its range.
   std::unique_ptr<Dataset> (*make)(const GeneratorOptions& options, uint64_t seed);
 };
+
+// For GeneratorEntry::make.
+template <class Task>
+std::unique_ptr<Dataset> make_as(const GeneratorOptions& options, uint64_t seed) {
+  return std::make_unique<Task>(options, seed);
+}
 
 // The list is explicit: a generator exists because it is written here. Each is defined in the file
 // of its name.
@@ -97,8 +104,8 @@ class Generator : public Dataset {
   std::vector<HeldOutSet> held_out_;
 };
 
-// Throws UsageError unless low <= high.
-void check_order(const GeneratorOptions& options, const std::string& low, const std::string& high);
+// Throws UsageError unless none of the options is above the one that follows it.
+void check_order(const GeneratorOptions& options, std::initializer_list<const char*> names);
 int64_t option(const GeneratorOptions& options, const std::string& name);
 config::Declaration declare(std::string name, int64_t value, int64_t low, int64_t high,
                             std::string help);

@@ -1,4 +1,3 @@
-#include <memory>
 
 #include "tempera/data/generator.h"
 
@@ -25,8 +24,7 @@ class Passkey final : public Generator {
         noise_kinds_(option(options, "noise")),
         train_min_(option(options, "train-min")),
         train_max_(option(options, "train-max")) {
-    check_order(options, "train-min", "train-max");
-    check_order(options, "train-max", "test-max");
+    check_order(options, {"train-min", "train-max", "test-max"});
     add_held_out_sets(train_max_, option(options, "test-max"));
   }
 
@@ -83,9 +81,7 @@ GeneratorEntry generator_passkey() {
            declare("train-min", 16, 0, 1 << 24, "tokens of noise in the shortest training row"),
            declare("train-max", 128, 1, 1 << 24, "tokens of noise in the longest training row"),
            declare("test-max", 2048, 1, 1 << 24, "tokens of noise in the longest held-out row")},
-      .make = [](const GeneratorOptions& options, uint64_t seed) -> std::unique_ptr<Dataset> {
-        return std::make_unique<Passkey>(options, seed);
-      }};
+      .make = make_as<Passkey>};
 }
 
 }  // namespace tempera::data

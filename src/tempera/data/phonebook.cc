@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <memory>
 
 #include "tempera/data/generator.h"
 
@@ -24,9 +23,7 @@ class Phonebook final : public Generator {
         train_max_(option(options, "train-max")),
         train_questions_(option(options, "train-questions")),
         test_questions_(option(options, "test-questions")) {
-    check_order(options, "train-min", "train-max");
-    check_order(options, "train-max", "test-max");
-    check_order(options, "test-max", "names");
+    check_order(options, {"train-min", "train-max", "test-max", "names"});
     add_held_out_sets(train_max_, option(options, "test-max"));
   }
 
@@ -97,9 +94,7 @@ GeneratorEntry generator_phonebook() {
                   declare("test-max", 1024, 1, 1 << 20, "entries of the largest held-out book"),
                   declare("test-questions", 64, 1, 1 << 20,
                           "questions to a held-out book, at most")},
-      .make = [](const GeneratorOptions& options, uint64_t seed) -> std::unique_ptr<Dataset> {
-        return std::make_unique<Phonebook>(options, seed);
-      }};
+      .make = make_as<Phonebook>};
 }
 
 }  // namespace tempera::data

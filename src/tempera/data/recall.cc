@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <memory>
 #include <numeric>
 
 #include "tempera/data/generator.h"
@@ -27,9 +26,8 @@ class Recall final : public Generator {
         pairs_max_(option(options, "pairs-max")),
         noise_max_(option(options, "train-max")),
         questions_(option(options, "questions")) {
-    check_order(options, "pairs-min", "pairs-max");
-    check_order(options, "pairs-max", "keys");
-    check_order(options, "train-max", "test-max");
+    check_order(options, {"pairs-min", "pairs-max", "keys"});
+    check_order(options, {"train-max", "test-max"});
     add_held_out_sets(noise_max_, option(options, "test-max"));
   }
 
@@ -111,9 +109,7 @@ GeneratorEntry generator_recall() {
                       declare("questions", 16, 1, 1 << 20, "keys asked in a row, at most"),
                       declare("train-max", 64, 1, 1 << 20, "most distractors in a training row"),
                       declare("test-max", 1024, 1, 1 << 20, "most distractors in a held-out row")},
-          .make = [](const GeneratorOptions& options, uint64_t seed) -> std::unique_ptr<Dataset> {
-            return std::make_unique<Recall>(options, seed);
-          }};
+          .make = make_as<Recall>};
 }
 
 }  // namespace tempera::data

@@ -40,7 +40,7 @@ constexpr size_t kNameAt = 40;
 constexpr size_t kOffsetsAt = 120;
 
 std::string parse_error(std::vector<std::byte> bytes) {
-  return error_of([&] { TokenShard::parse(std::move(bytes), "x.tokens"); });
+  return message_of([&] { TokenShard::parse(std::move(bytes), "x.tokens"); });
 }
 
 TEST(Shard, ComesBackAsItWasWritten) {

@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "tempera/base/testing.h"
 #include "tempera/data/testing.h"
 #include "tempera/data/text_dataset.h"
 
@@ -50,8 +51,8 @@ TEST(ShortWindows, DocumentsStayApartAndRowsAreFilledUp) {
 
 TEST(ShortWindows, RefusesWhatIsNoShareAndNoLength) {
   const auto whole = rows_of({20}, 10);
-  EXPECT_NE(error_of([&] { ShortWindows(whole, 1.5, 4); }).find("1.5"), std::string::npos);
-  EXPECT_NE(error_of([&] { ShortWindows(whole, 0.5, 0); }).find("at least 1"), std::string::npos);
+  EXPECT_NE(message_of([&] { ShortWindows(whole, 1.5, 4); }).find("1.5"), std::string::npos);
+  EXPECT_NE(message_of([&] { ShortWindows(whole, 0.5, 0); }).find("at least 1"), std::string::npos);
 }
 
 }  // namespace

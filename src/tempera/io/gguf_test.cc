@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tempera/base/error.h"
+#include "tempera/base/testing.h"
 #include "tempera/io/testing_gguf.h"
 
 namespace tempera::io {
@@ -17,12 +17,7 @@ constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
 
 // The message about a file, empty when it is accepted.
 std::string gguf_complaint(const std::string& file) {
-  try {
-    parse_gguf(bytes_of(file), "f.gguf");
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return message_of([&] { parse_gguf(bytes_of(file), "f.gguf"); });
 }
 
 std::string gguf_complaint(const HandMadeGguf& file) { return gguf_complaint(file.bytes()); }

@@ -8,17 +8,19 @@
 
 namespace tempera::io {
 
-nlohmann::json parse_json(std::string_view text, std::string_view where, int depth) {
-  using Json = nlohmann::json;
+namespace {
+
+template <class Json>
+Json parse(std::string_view text, std::string_view where, int depth) {
   std::vector<std::set<std::string>> keys;
-  const auto watch = [&](int level, Json::parse_event_t event, Json& value) {
-    using Event = Json::parse_event_t;
+  const auto watch = [&](int level, typename Json::parse_event_t event, Json& value) {
+    using Event = typename Json::parse_event_t;
     if (event == Event::object_start || event == Event::array_start)
       TEMPERA_CHECK(level < depth, where, ": JSON nested deeper than ", depth, " levels");
     if (event == Event::object_start) keys.emplace_back();
     if (event == Event::object_end) keys.pop_back();
     if (event == Event::key) {
-      const auto& name = value.get_ref<const std::string&>();
+      const auto& name = value.template get_ref<const std::string&>();
       TEMPERA_CHECK(keys.back().insert(name).second, where, ": the key \"", name,
                     "\" appears twice");
     }
@@ -28,9 +30,20 @@ nlohmann::json parse_json(std::string_view text, std::string_view where, int dep
   TEMPERA_CHECK(text.find('\0') == text.npos, where, ": not valid JSON: it holds a zero byte");
   try {
     return Json::parse(text, watch);
-  } catch (const Json::exception& error) {
+  } catch (const typename Json::exception& error) {
     throw Error(concat(where, ": not valid JSON: ", error.what()));
   }
+}
+
+}  // namespace
+
+nlohmann::json parse_json(std::string_view text, std::string_view where, int depth) {
+  return parse<nlohmann::json>(text, where, depth);
+}
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where,
+                                          int depth) {
+  return parse<nlohmann::ordered_json>(text, where, depth);
 }
 
 }  // namespace tempera::io

@@ -4,18 +4,13 @@
 
 #include <string>
 
-#include "tempera/base/error.h"
+#include "tempera/base/testing.h"
 
 namespace tempera::io {
 namespace {
 
 std::string json_complaint(std::string_view text, int depth = 64) {
-  try {
-    parse_json(text, "file.json", depth);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return message_of([&] { parse_json(text, "file.json", depth); });
 }
 
 bool contains(const std::string& text, std::string_view part) {

@@ -61,4 +61,10 @@ void use_threads(int64_t threads) {
   if (threads > 0) at::set_num_threads(static_cast<int>(threads));
 }
 
+void ComputeOptions::declare(config::Options& options) {
+  config::device_option(options, device);
+  config::dtype_option(options, dtype);
+  config::threads_option(options, threads);
+}
+
 }  // namespace tempera::models

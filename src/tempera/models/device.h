@@ -31,4 +31,13 @@ torch::ScalarType scalar_type(config::Dtype dtype);
 // For this thread and those it starts. 0: torch's own choice, one for each core.
 void use_threads(int64_t threads);
 
+// What a verb that opens a model asks for.
+struct ComputeOptions {
+  config::Device device = config::Device::kAuto;
+  config::Dtype dtype = config::Dtype::kFloat32;
+  int64_t threads = 0;
+
+  void declare(config::Options& options);
+};
+
 }  // namespace tempera::models

@@ -12,7 +12,7 @@
 // transformers.
 namespace tempera::models {
 
-// A larger config.json is none.
+// Bytes of the largest config.json that is read.
 inline constexpr uint64_t kMostConfig = 16U << 20;
 
 struct LoadOptions {

@@ -1,12 +1,11 @@
 #include "tempera/base/error.h"
+#include "tempera/base/text_table.h"
 #include "tempera/study/compare.h"
 #include "tempera/study/study.h"
 #include "tempera/study/tables.h"
 
 namespace tempera::study {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // The parts of ssa one by one, then what might do as well without it.
 const std::vector<std::string> kAblationMethods = {
@@ -22,55 +21,67 @@ struct AblationSettings : CompareSettings {
   }
 };
 
-// {method: {"share": % of the parameters, "cost": step time against the first method's}}: the
-// processor time of the training's thread, paired by seed.
-Json costs(const Json& methods) {
-  const auto seconds = [](const Json& result) {
-    return result.at("cpu_seconds").at("seeds").get<std::vector<double>>();
-  };
-  const auto base = seconds(methods.begin().value());
-  Json rows = Json::object();
-  for (const auto& [method, result] : methods.items()) {
-    auto ratios = seconds(result);
-    for (size_t i = 0; i < ratios.size(); ++i) ratios[i] /= base[i];
-    rows[method] = {{"new_parameters", result.at("temperature_parameters")},
-                    {"share", 100 * result.at("temperature_parameters").get<double>() /
-                                  result.at("parameters").get<double>()},
-                    {"cost", summary(ratios)}};
+struct Cost {
+  int64_t new_parameters = 0;
+  double share = 0;  // % of the parameters
+  Summary step;      // processor time of the training's thread against the first method's
+
+  static void fields(auto& self, auto&& field) {
+    field("new_parameters", self.new_parameters);
+    field("share", self.share);
+    field("cost", self.step);
   }
-  return rows;
+};
+
+struct AblationResults {
+  Results comparison;
+  ByName<Cost> costs;
+
+  static void fields(auto& self, auto&& field) {
+    Results::fields(self.comparison, field);
+    field("costs", self.costs);
+  }
+};
+
+ByName<Cost> costs_of(const ByName<MethodResults>& methods) {
+  const auto& base = methods.front().value.cpu_seconds.seeds;
+  ByName<Cost> costs;
+  for (const auto& [method, result] : methods) {
+    auto ratios = result.cpu_seconds.seeds;  // paired by seed
+    for (size_t i = 0; i < ratios.size(); ++i) ratios[i] /= base[i];
+    const auto added = static_cast<double>(result.temperature_parameters);
+    costs.push_back({method,
+                     {.new_parameters = result.temperature_parameters,
+                      .share = 100 * added / static_cast<double>(result.parameters),
+                      .step = summarise(std::move(ratios))}});
+  }
+  return costs;
 }
 
-plot::Table ablation_cost_table(const Json& document) {
+plot::Table ablation_cost_table(const ByName<Cost>& costs) {
   plot::Table table{
       .caption =
           "What each costs: parameters, their share of the model, and the processor time of "
           "a training step against the first method's",
       .header = {"method", "new parameters", "share %", "step time"}};
-  for (const auto& [method, row] : document.at("costs").items())
-    table.rows.push_back(
-        {plot::Cell::of(method),
-         {.text = std::to_string(row.at("new_parameters").get<int64_t>()), .number = true},
-         plot::Cell::of(row.at("share").get<double>(), {}, 3),
-         plot::Cell::of(row.at("cost").at("mean").get<double>(),
-                        row.at("cost").at("sd").get<double>(), 2)});
+  for (const auto& [method, cost] : costs)
+    table.rows.push_back({plot::Cell::of(method),
+                          {.text = std::to_string(cost.new_parameters), .number = true},
+                          plot::Cell::of(cost.share, {}, 3),
+                          plot::Cell::of(cost.step.mean, cost.step.sd, 2)});
   return table;
 }
 
-std::string cost_text(const Json& document) {
-  std::vector<std::vector<std::string>> lines = {
-      {"method", "new parameters", "share %", "step time"}};
-  for (const auto& [method, row] : document.at("costs").items()) {
-    const Json& cost = row.at("cost");
-    lines.push_back({method, std::to_string(row.at("new_parameters").get<int64_t>()),
-                     fixed(row.at("share"), 3),
-                     fixed(cost.at("mean"), 2) + " ± " + fixed(cost.at("sd"), 2)});
-  }
-  return aligned(lines);
+std::string cost_text(const ByName<Cost>& costs) {
+  TextTable table({"method", "new parameters", "share %", "step time"});
+  for (const auto& [method, cost] : costs)
+    table.add({method, std::to_string(cost.new_parameters), fixed(cost.share, 3),
+               fixed(cost.step.mean, 2) + " ± " + fixed(cost.step.sd, 2)});
+  return table.text();
 }
 
-plot::HeatMap accuracy_map(const Json& methods) {
-  const auto sizes = sizes_of(methods, "accuracy");
+plot::HeatMap accuracy_map(const MethodMetrics& methods) {
+  const auto sizes = sizes_of(methods);
   plot::HeatMap map{.title = "Accuracy by entries of the book",
                     .x_label = "entries of the book",
                     .rows = methods.size(),
@@ -81,33 +92,35 @@ plot::HeatMap accuracy_map(const Json& methods) {
                     .scale_label = "% right",
                     .decimals = 1,
                     .show_values = true};
-  for (const auto& [method, result] : methods.items()) {
+  for (const auto& [method, accuracy] : methods) {
     map.row_labels.push_back(method);
-    for (const auto& [size, row] : result.at("accuracy").items())
-      map.values.push_back(row.at("mean"));
+    for (const auto& [size, summary] : accuracy) map.values.push_back(summary.mean);
   }
   return map;
 }
 
-plot::Figure ablation_figure(const Json& document) {
+plot::Figure ablation_figure(const MethodMetrics& accuracy) {
   plot::Figure made{
       .title = "", .panels = {}, .columns = 1, .panel_width = 900, .panel_height = 460};
-  made.panels.emplace_back(accuracy_map(document.at("results")));
+  made.panels.emplace_back(accuracy_map(accuracy));
   return made;
 }
 
-plot::HtmlReport ablation_page(const Json& document) {
-  const Json& methods = document.at("results");
+plot::HtmlReport ablation_page(const AblationResults& results) {
+  const auto& methods = results.comparison.methods;
+  const auto accuracy = metric_of(methods, &MethodResults::accuracy);
   plot::HtmlReport report("Which part of SSA does the work?");
   report.paragraph(
       "The phone-book task for SSA with parts of it taken away or replaced, and for simpler rules: "
       "YaRN's temperature, a constant, and the frequency of the token. Same data, first weights, "
       "seeds and budget for all.");
-  report.figure(ablation_figure(document), "Means over the seeds.");
-  report.table(metric_table(methods, "accuracy", "Accuracy in %, by entries of the book", 1));
-  report.table(ablation_cost_table(document));
-  report.table(metric_table(methods, "answer_weight", "Weight on the right number", 3));
-  say_how_made(report, document, "tempera study ablation");
+  report.figure(ablation_figure(accuracy), "Means over the seeds.");
+  report.table(metric_table(accuracy, "Accuracy in %, by entries of the book", 1));
+  report.table(ablation_cost_table(results.costs));
+  report.table(
+      metric_table(methods, &MethodResults::answer_weight, "Weight on the right number", 3));
+  say_how_made(report, results.comparison.tempera, results.comparison.settings,
+               "tempera study ablation");
   return report;
 }
 
@@ -117,15 +130,16 @@ class AblationStudy final : public Study {
   bool json() const override { return settings_.json; }
 
   StudyReport run() override {
-    Json document = compare(settings_, "study ablation");
-    document["costs"] = costs(document.at("results"));
-    write_study(settings_.out, document, ablation_figure(document), ablation_page(document));
+    AblationResults results{.comparison = compare(settings_, "study ablation"), .costs = {}};
+    results.costs = costs_of(results.comparison.methods);
+    const auto accuracy = metric_of(results.comparison.methods, &MethodResults::accuracy);
+    const Json document = as_json(results);
+    write_study(settings_.out, document, ablation_figure(accuracy), ablation_page(results));
     const std::string over = over_seeds(settings_.seeds);
     return {document,
-            concat("accuracy %", over, ", by entries of the book\n",
-                   metric_text(document.at("results"), "accuracy", 1),
-                   "\nparameters and step time against ", document.at("results").begin().key(),
-                   over, "\n", cost_text(document)),
+            concat("accuracy %", over, ", by entries of the book\n", metric_text(accuracy, 1),
+                   "\nparameters and step time against ", accuracy.front().name, over, "\n",
+                   cost_text(results.costs)),
             settings_.out};
   }
 

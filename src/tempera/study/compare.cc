@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "tempera/base/error.h"
@@ -13,17 +12,13 @@
 #include "tempera/config/settings.h"
 #include "tempera/models/device.h"
 #include "tempera/study/folder.h"
-#include "tempera/study/job.h"
 #include "tempera/study/pool.h"
 #include "tempera/study/probe.h"
 #include "tempera/study/statistics.h"
-#include "tempera/study/tables.h"
 #include "tempera/train/trainer.h"
 
 namespace tempera::study {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Of the models, and of the rows that they are measured on.
 int64_t context_of(const CompareSettings& settings) {
@@ -101,23 +96,24 @@ double measured_speed(CompareSettings settings, const train::DataSource& source,
 }
 
 // The size that a comparison on text has, kept in a file: one that goes on is not sized again.
-Json sized(CompareSettings& settings, const train::DataSource& source,
-           const std::filesystem::path& file) {
+Sizing sized(CompareSettings& settings, const train::DataSource& source,
+             const std::filesystem::path& file) {
   if (std::filesystem::exists(file)) {
-    Json plan = read_result(file);
-    set_size(settings, chosen_size(plan, settings.given, settings.out));
-    return plan;
+    auto kept = read_result<Sizing>(file);
+    check_chosen(kept.size, settings.given, settings.out);
+    set_size(settings, kept.size);
+    return kept;
   }
   const Comparison comparison = comparison_of(settings, source);
   std::cerr << "compare: measuring how fast this machine trains\n";
   const Plan plan =
       fit(comparison, [&](const Size& size) { return measured_speed(settings, source, size); });
   set_size(settings, plan.size);
-  return to_json(plan, comparison);
+  return sizing_of(plan, comparison);
 }
 
-Json compare_job(const CompareSettings& settings, const train::DataSource& source,
-                 const NamedMethod& method, int64_t index, const ReportStep& report) {
+JobResult compare_job(const CompareSettings& settings, const train::DataSource& source,
+                      const NamedMethod& method, int64_t index, const ReportStep& report) {
   const auto seed = static_cast<uint64_t>(settings.training.seed + index);
   const auto kind = settings.model.kind;
   const int64_t context = context_of(settings);
@@ -141,70 +137,86 @@ Json compare_job(const CompareSettings& settings, const train::DataSource& sourc
   return run_job(job, dataset, report);
 }
 
-// {metric: {size: summary}} of one method over its seeds.
-Json summarise_jobs(const std::vector<Json>& jobs) {
-  const auto gather = [&](const char* metric, double factor) {
-    Json by_size = Json::object();
-    const Json& sets = jobs.front().at("sets");
-    for (size_t set = 0; set < sets.size(); ++set) {
-      if (!sets[set].contains(metric)) return Json();
-      std::vector<double> values;
-      for (const Json& job : jobs) {
-        const Json& value = job.at("sets").at(set).at(metric);
-        values.push_back(factor * (value.is_array() ? mean(value.get<std::vector<double>>())
-                                                    : value.get<double>()));
-      }
-      by_size[std::to_string(sets[set].at("size").get<int64_t>())] = summary(values);
+// Over the seeds, by size; none where the sets do not have the number.
+template <class Number>
+Metric gather(const std::vector<JobResult>& jobs, const Number& number) {
+  Metric metric;
+  for (size_t set = 0; set < jobs.front().sets.size(); ++set) {
+    std::vector<double> values;
+    for (const JobResult& job : jobs) {
+      const std::optional<double> value = number(job.sets.at(set));
+      if (!value) return {};
+      values.push_back(*value);
     }
-    return by_size;
-  };
-  Json result{{"accuracy", gather("accuracy", 100)}, {"loss", gather("loss", 1)}};
-  for (const char* extra : {"answer_weight", "answer_entropy", "query_scale", "bleu", "chrf"})
-    if (Json values = gather(extra, 1); !values.is_null()) result[extra] = std::move(values);
-  if (Json values = gather("f1_macro", 100); !values.is_null())
-    result["f1_macro"] = std::move(values);
-  Json curves = Json::array();
-  std::vector<double> seconds, cpu_seconds;
-  for (const Json& job : jobs) {
-    curves.push_back(job.at("loss_curve"));
-    seconds.push_back(job.at("seconds").get<double>());
-    cpu_seconds.push_back(job.at("cpu_seconds").get<double>());
+    entry(metric, std::to_string(jobs.front().sets[set].size)) = summarise(std::move(values));
   }
-  result["loss_curves"] = std::move(curves);
-  result["train_seconds"] = summary(seconds);
-  result["cpu_seconds"] = summary(cpu_seconds);
-  for (const char* count : {"parameters", "temperature_parameters", "steps", "tokens"})
-    result[count] = jobs.front().at(count);
+  return metric;
+}
+
+Metric gather(const std::vector<JobResult>& jobs, std::optional<double> SetResult::*number) {
+  return gather(jobs, [&](const SetResult& set) { return set.*number; });
+}
+
+MethodResults summarise_jobs(const std::vector<JobResult>& jobs) {
+  constexpr double kPercent = 100;
+  MethodResults result{
+      .accuracy = gather(jobs, [](const SetResult& set) { return kPercent * set.accuracy; }),
+      .loss = gather(jobs, [](const SetResult& set) { return set.loss; }),
+      .answer_weight = gather(jobs, &SetResult::answer_weight),
+      .answer_entropy = gather(jobs, &SetResult::answer_entropy),
+      .query_scale = gather(jobs,
+                            [](const SetResult& set) {
+                              return set.query_scale ? std::optional(mean(*set.query_scale))
+                                                     : std::nullopt;
+                            }),
+      .bleu = gather(jobs, &SetResult::bleu),
+      .chrf = gather(jobs, &SetResult::chrf),
+      .f1_macro = gather(jobs,
+                         [](const SetResult& set) {
+                           return set.f1_macro ? std::optional(kPercent * *set.f1_macro)
+                                               : std::nullopt;
+                         }),
+      .loss_curves = {},
+      .train_seconds = {},
+      .cpu_seconds = {},
+      .parameters = jobs.front().parameters,
+      .temperature_parameters = jobs.front().temperature_parameters,
+      .steps = jobs.front().steps,
+      .tokens = jobs.front().tokens};
+  std::vector<double> seconds, cpu_seconds;
+  for (const JobResult& job : jobs) {
+    result.loss_curves.push_back(job.loss_curve);
+    seconds.push_back(job.seconds);
+    cpu_seconds.push_back(job.cpu_seconds);
+  }
+  result.train_seconds = summarise(std::move(seconds));
+  result.cpu_seconds = summarise(std::move(cpu_seconds));
   return result;
 }
 
 // p-values of the paired test of each method against the first, per size.
-void add_tests(Json& results) {
-  const std::string base_name = results.begin().key();
-  for (const char* metric : {"accuracy", "loss", "bleu", "chrf", "f1_macro"}) {
-    if (!results.begin().value().contains(metric)) continue;
-    const Json& base = results.begin().value().at(metric);
-    for (auto& [method, result] : results.items()) {
-      if (method == base_name) continue;
-      for (auto& [size, row] : result.at(metric).items())
-        row["p_against_first"] =
-            paired_p_value(row.at("seeds").get<std::vector<double>>(),
-                           base.at(size).at("seeds").get<std::vector<double>>());
-    }
-  }
+void add_tests(ByName<MethodResults>& methods) {
+  for (const auto metric : {&MethodResults::accuracy, &MethodResults::loss, &MethodResults::bleu,
+                            &MethodResults::chrf, &MethodResults::f1_macro})
+    for (size_t i = 1; i < methods.size(); ++i)
+      for (auto& [size, summary] : methods[i].value.*metric)
+        summary.p_against_first =
+            paired_p_value(summary.seeds, entry(methods[0].value.*metric, size).seeds);
 }
 
-Json collect(const CompareSettings& settings, const std::vector<std::vector<Json>>& jobs) {
-  Json results = Json::object();
-  for (size_t i = 0; i < jobs.size(); ++i) results[settings.methods[i]] = summarise_jobs(jobs[i]);
-  add_tests(results);
-  return {{"tempera", std::string(version())},
-          {"task", settings.data.task.value_or(!settings.data.source.empty()     ? "translation"
-                                               : !settings.data.labelled.empty() ? "classes"
-                                                                                 : "text")},
-          {"seeds", settings.seeds},
-          {"settings", config::to_json(config::describe(settings))},
-          {"results", results}};
+Results collect(const CompareSettings& settings, const std::vector<std::vector<JobResult>>& jobs) {
+  Results results{.tempera = std::string(version()),
+                  .task = settings.data.task.value_or(!settings.data.source.empty() ? "translation"
+                                                      : !settings.data.labelled.empty() ? "classes"
+                                                                                        : "text"),
+                  .seeds = settings.seeds,
+                  .settings = config::to_json(config::describe(settings)),
+                  .methods = {},
+                  .sizing = {}};
+  for (size_t i = 0; i < jobs.size(); ++i)
+    results.methods.push_back({settings.methods[i], summarise_jobs(jobs[i])});
+  add_tests(results.methods);
+  return results;
 }
 
 train::DataSource open_data(const train::DataOptions& data, const std::filesystem::path& shards) {
@@ -278,7 +290,7 @@ void CompareSettings::note_given(const config::Options& options) {
   if (given.steps == 0) given.steps.reset();
 }
 
-Json compare(const CompareSettings& given, const std::string& verb) {
+Results compare(const CompareSettings& given, const std::string& verb) {
   const auto methods = parse_methods(given.methods);
   given.data.validate();
   given.training.validate();
@@ -292,25 +304,27 @@ Json compare(const CompareSettings& given, const std::string& verb) {
   const train::DataSource source = open_data(given.data, folder.data_path());
   CompareSettings settings = given;
   const auto plan_file = folder.path() / "sizing.json";
-  const Json plan = is_text(given) ? sized(settings, source, plan_file) : Json();
+  std::optional<Sizing> sizing;
+  if (is_text(given)) sizing = sized(settings, source, plan_file);
   const auto dataset = source.dataset(context_of(settings), 0, settings.model.kind);
   for (const auto& method : methods)
     model_for(settings, source, method, *dataset);  // throws if unfit
   folder.keep();
-  if (!plan.is_null()) {
-    write_file(plan_file, plan.dump(1) + "\n");
-    for (const auto& line : plan.at("says")) std::cerr << "  " << line.get<std::string>() << "\n";
+  if (sizing) {
+    write_file(plan_file, as_json(*sizing).dump(1) + "\n");
+    for (const auto& line : sizing->says) std::cerr << "  " << line << "\n";
   }
-  const MethodGrid grid{.title = "compare",
-                        .methods = methods,
-                        .seeds = settings.seeds,
-                        .threads = worker_count(settings),
-                        .make = [&](const NamedMethod& method, int64_t seed, const auto& report) {
-                          return compare_job(settings, source, method, seed, report);
-                        }};
-  Json results = collect(settings, run_grid(grid, folder));
-  if (!plan.is_null()) results["sizing"] = plan;
-  write_file(folder.path() / "results.json", results.dump(1) + "\n");
+  const MethodGrid<JobResult> grid{
+      .title = "compare",
+      .methods = methods,
+      .seeds = settings.seeds,
+      .threads = worker_count(settings),
+      .make = [&](const NamedMethod& method, int64_t seed, const auto& report) {
+        return compare_job(settings, source, method, seed, report);
+      }};
+  Results results = collect(settings, run_grid(grid, folder));
+  results.sizing = std::move(sizing);
+  write_file(folder.path() / "results.json", as_json(results).dump(1) + "\n");
   write_report(results, folder.path() / "report.html");
   return results;
 }

@@ -10,8 +10,6 @@
 namespace tempera::study {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr int64_t kHeadSize = 16;
 constexpr int64_t kTestContexts = 1024;
 constexpr int64_t kDenoiseCurvePoints = 20;
@@ -90,6 +88,47 @@ class Denoiser {
   torch::Tensor w_q_, w_k_, w_v_, w_o_;
 };
 
+// What one layer did, or a method over its seeds: by noise tokens of a context, the scales of
+// values by step of training.
+template <class Number>
+struct DenoiseNumbers {
+  ByName<Number> error, relevant_weight, query_scale;
+  ByName<Number> noise_scale, relevant_scale;
+
+  static void fields(auto& self, auto&& field) {
+    field("error", self.error);
+    field("relevant_weight", self.relevant_weight);
+    field("query_scale", self.query_scale);
+    field("noise_scale", self.noise_scale);
+    field("relevant_scale", self.relevant_scale);
+  }
+};
+using DenoiseSeed = DenoiseNumbers<double>;
+using DenoiseMethod = DenoiseNumbers<Summary>;
+
+// The error of an estimator that is known: in closed form, and on the tests.
+struct Baseline {
+  double closed = 0;
+  double measured = 0;
+
+  static void fields(auto& self, auto&& field) {
+    field("closed", self.closed);
+    field("measured", self.measured);
+  }
+};
+
+struct DenoiseResults {
+  StudyHead head;
+  ByName<ByName<Baseline>> baselines;  // by noise tokens
+  ByName<DenoiseMethod> methods;
+
+  static void fields(auto& self, auto&& field) {
+    StudyHead::fields(self.head, field);
+    field("baselines", self.baselines);
+    field("results", self.methods);
+  }
+};
+
 double squared_error(const torch::Tensor& estimate, const torch::Tensor& target) {
   return (estimate - target).square().mean().item<double>();
 }
@@ -100,7 +139,7 @@ DenoiseBatch test_batch(const DenoiseSettings& settings, int64_t noise) {
   return make_denoise_batch(settings.task, kTestContexts, noise, random);
 }
 
-void measure_denoise(const DenoiseSettings& settings, Denoiser& layer, Json& result) {
+void measure_denoise(const DenoiseSettings& settings, Denoiser& layer, DenoiseSeed& result) {
   const torch::NoGradGuard no_grad;
   const int64_t relevant = settings.task.relevant;
   for (const int64_t noise : settings.test_noise) {
@@ -110,32 +149,32 @@ void measure_denoise(const DenoiseSettings& settings, Denoiser& layer, Json& res
     auto chosen = torch::zeros({relevant + noise});
     chosen.narrow(0, 0, relevant).fill_(1);
     const std::string key = std::to_string(noise);
-    result["error"][key] = squared_error(layer.estimate(output), batch.target);
-    result["relevant_weight"][key] =
-        toy_weight_on(layer.method(), inputs, chosen).mean().item<double>();
-    result["query_scale"][key] = output.a_q.mean().item<double>();
+    result.error.push_back({key, squared_error(layer.estimate(output), batch.target)});
+    result.relevant_weight.push_back(
+        {key, toy_weight_on(layer.method(), inputs, chosen).mean().item<double>()});
+    result.query_scale.push_back({key, output.a_q.mean().item<double>()});
   }
 }
 
 // The mean scale of the values of each kind of token, at this step of training.
 void note_scales(Denoiser& layer, const DenoiseBatch& batch, int64_t relevant, int64_t step,
-                 Json& result) {
+                 DenoiseSeed& result) {
   const torch::NoGradGuard no_grad;
   const auto a_v = toy_attention(layer.method(), layer.inputs(batch)).a_v;
   const auto part = [&](int64_t first, int64_t count) {
     return a_v.narrow(1, first, count).mean().item<double>();
   };
   const std::string key = std::to_string(step);
-  result["relevant_scale"][key] = part(0, relevant);
-  result["noise_scale"][key] = part(relevant, a_v.size(1) - relevant);
+  result.relevant_scale.push_back({key, part(0, relevant)});
+  result.noise_scale.push_back({key, part(relevant, a_v.size(1) - relevant)});
 }
 
-Json denoise_job(const DenoiseSettings& settings, const NamedMethod& method, int64_t index,
-                 const ReportStep& report) {
+DenoiseSeed train_denoiser(const DenoiseSettings& settings, const NamedMethod& method,
+                           int64_t index, const ReportStep& report) {
   const int64_t seed = settings.seed + index;
   Denoiser layer(settings, method, seed);
   auto random = toy_random(seed, "study/denoise/train");
-  Json result = Json::object();
+  DenoiseSeed result;
   const auto watched = test_batch(settings, std::max<int64_t>(settings.train_noise, 1));
   const int64_t every = std::max<int64_t>(1, settings.steps / kDenoiseCurvePoints);
   const auto loss = [&](int64_t) {
@@ -155,19 +194,22 @@ Json denoise_job(const DenoiseSettings& settings, const NamedMethod& method, int
   return result;
 }
 
-// {"naive average", "optimum"}: closed forms, and what the same estimators gave on the tests.
-Json baselines(const DenoiseSettings& settings) {
-  Json naive = Json::object(), optimum = Json::object();
+ByName<ByName<Baseline>> baselines_of(const DenoiseSettings& settings) {
+  ByName<Baseline> naive, optimum;
   for (const int64_t noise : settings.test_noise) {
     const auto batch = test_batch(settings, noise);
     const std::string key = std::to_string(noise);
-    naive[key] = {{"closed", naive_error(settings.task, noise)},
-                  {"measured", squared_error(naive_estimate(settings.task, batch), batch.target)}};
-    optimum[key] = {
-        {"closed", optimal_error(settings.task)},
-        {"measured", squared_error(optimal_estimate(settings.task, batch), batch.target)}};
+    const auto error = [&](const torch::Tensor& estimate) {
+      return squared_error(estimate, batch.target);
+    };
+    naive.push_back({key,
+                     {.closed = naive_error(settings.task, noise),
+                      .measured = error(naive_estimate(settings.task, batch))}});
+    optimum.push_back({key,
+                       {.closed = optimal_error(settings.task),
+                        .measured = error(optimal_estimate(settings.task, batch))}});
   }
-  return {{"naive average", naive}, {"optimum", optimum}};
+  return {{"naive average", std::move(naive)}, {"optimum", std::move(optimum)}};
 }
 
 // By noise tokens on a logarithmic axis, where contexts without any stand at one half.
@@ -178,88 +220,95 @@ plot::LineChart on_log_axis(plot::LineChart chart) {
   return chart;
 }
 
-plot::LineChart error_chart(const Json& document) {
+plot::LineChart error_chart(const DenoiseResults& results) {
   auto chart =
-      metric_chart(document.at("results"), "error",
+      metric_chart(metric_of(results.methods, &DenoiseMethod::error),
                    {.title = "Mean squared error", .y = {.label = "error a number", .log = true}});
-  for (const auto& [name, values] : document.at("baselines").items()) {
+  for (const auto& [name, baselines] : results.baselines) {
     plot::Series series{.name = name, .dashed = true};
-    for (const auto& [noise, value] : values.items()) {
+    for (const auto& [noise, baseline] : baselines) {
       series.x.push_back(std::stod(noise));
-      series.y.push_back(value.at("closed"));
+      series.y.push_back(baseline.closed);
     }
     chart.series.push_back(std::move(series));
   }
   return on_log_axis(std::move(chart));
 }
 
-plot::Figure denoise_figure(const Json& document) {
-  const Json& methods = document.at("results");
+plot::Figure denoise_figure(const DenoiseResults& results) {
   plot::Figure made{.title = "", .panels = {}, .columns = 2};
-  made.panels.emplace_back(error_chart(document));
+  made.panels.emplace_back(error_chart(results));
   made.panels.emplace_back(
-      on_log_axis(metric_chart(methods, "relevant_weight",
+      on_log_axis(metric_chart(metric_of(results.methods, &DenoiseMethod::relevant_weight),
                                {.title = "Attention weight on the relevant tokens",
                                 .y = {.label = "weight", .min = 0, .max = 1}})));
-  made.panels.emplace_back(metric_chart(methods, "noise_scale",
-                                        {.title = "Value temperature of noise tokens",
-                                         .x = {.label = "step of training"},
-                                         .y = {.label = "mean of a_v"}}));
-  made.panels.emplace_back(metric_chart(methods, "relevant_scale",
-                                        {.title = "Value temperature of relevant tokens",
-                                         .x = {.label = "step of training"},
-                                         .y = {.label = "mean of a_v"}}));
+  const auto add_scales = [&](Metric DenoiseMethod::*scale, const char* title) {
+    made.panels.emplace_back(metric_chart(
+        metric_of(results.methods, scale),
+        {.title = title, .x = {.label = "step of training"}, .y = {.label = "mean of a_v"}}));
+  };
+  add_scales(&DenoiseMethod::noise_scale, "Value temperature of noise tokens");
+  add_scales(&DenoiseMethod::relevant_scale, "Value temperature of relevant tokens");
   return made;
 }
 
-// The methods and the baselines in one table.
-Json with_baselines(const Json& document) {
-  Json rows = document.at("results");
-  for (const auto& [name, values] : document.at("baselines").items())
-    for (const auto& [noise, value] : values.items())
-      rows[name]["error"][noise] = summary({value.at("closed").get<double>()});
+// Of the methods and the baselines.
+MethodMetrics all_errors(const DenoiseResults& results) {
+  MethodMetrics rows = metric_of(results.methods, &DenoiseMethod::error);
+  for (const auto& [name, baselines] : results.baselines) {
+    Metric& row = entry(rows, name);
+    for (const auto& [noise, baseline] : baselines)
+      entry(row, noise) = summarise({baseline.closed});
+  }
   return rows;
 }
 
-plot::HtmlReport denoise_page(const Json& document) {
+plot::HtmlReport denoise_page(const DenoiseResults& results) {
   plot::HtmlReport report("A vector from relevant and noise tokens");
   report.paragraph(
       "A context holds relevant tokens, each the wanted vector with noise, and tokens of noise "
       "alone. A mark tells which is which. One attention layer reads the context and gives the "
       "vector; the methods differ in its temperatures. Beyond the largest number of noise tokens "
       "of training, no method has seen such contexts.");
-  report.figure(denoise_figure(document),
+  report.figure(denoise_figure(results),
                 "Means over the seeds; the bands are 95 % intervals of the mean. Contexts without "
                 "noise tokens are drawn at one half.");
-  report.table(metric_table(with_baselines(document), "error",
+  report.table(metric_table(all_errors(results),
                             "Mean squared error a number, by noise tokens of a context", 4));
-  report.table(metric_table(document.at("results"), "relevant_weight",
+  report.table(metric_table(results.methods, &DenoiseMethod::relevant_weight,
                             "Attention weight on the relevant tokens", 3));
-  say_how_made(report, document, "tempera study denoise");
+  say_how_made(report, results.head.tempera, results.head.settings, "tempera study denoise");
   return report;
 }
 
-class DenoiseStudy final : public ToyStudy<DenoiseSettings> {
+class DenoiseStudy final : public ToyStudy<DenoiseSettings, DenoiseSeed, DenoiseResults> {
   std::string name() const override { return "denoise"; }
   void check(const NamedMethod& method) const override { Denoiser(settings_, method, 0); }
-  Json job(const NamedMethod& method, int64_t seed, const ReportStep& report) const override {
-    return denoise_job(settings_, method, seed, report);
+  DenoiseSeed train(const NamedMethod& method, int64_t seed,
+                    const ReportStep& report) const override {
+    return train_denoiser(settings_, method, seed, report);
   }
-  void add_baselines(Json& document) const override {
-    document["baselines"] = baselines(settings_);
+  void add_baselines(DenoiseResults& results) const override {
+    results.baselines = baselines_of(settings_);
   }
-  Json result_of(const std::vector<Json>& seeds) const override {
-    return summaries(seeds,
-                     {"error", "relevant_weight", "query_scale", "noise_scale", "relevant_scale"});
+  DenoiseMethod over(const std::vector<DenoiseSeed>& seeds) const override {
+    return {.error = summarise(seeds, &DenoiseSeed::error),
+            .relevant_weight = summarise(seeds, &DenoiseSeed::relevant_weight),
+            .query_scale = summarise(seeds, &DenoiseSeed::query_scale),
+            .noise_scale = summarise(seeds, &DenoiseSeed::noise_scale),
+            .relevant_scale = summarise(seeds, &DenoiseSeed::relevant_scale)};
   }
-  plot::Figure figure(const Json& document) const override { return denoise_figure(document); }
-  plot::HtmlReport page(const Json& document) const override { return denoise_page(document); }
-  std::string text(const Json& document) const override {
-    const std::string over = concat(over_seeds(settings_.seeds), ", by ");
-    return concat("mean squared error", over, "noise tokens\n",
-                  metric_text(with_baselines(document), "error", 4),
-                  "\nweight on the relevant tokens", over, "noise tokens\n",
-                  metric_text(document.at("results"), "relevant_weight", 3));
+  plot::Figure figure(const DenoiseResults& results) const override {
+    return denoise_figure(results);
+  }
+  plot::HtmlReport page(const DenoiseResults& results) const override {
+    return denoise_page(results);
+  }
+  std::string text(const DenoiseResults& results) const override {
+    const std::string over = concat(over_seeds(settings_.seeds), ", by noise tokens\n");
+    return concat("mean squared error", over, metric_text(all_errors(results), 4),
+                  "\nweight on the relevant tokens", over,
+                  metric_text(results.methods, &DenoiseMethod::relevant_weight, 3));
   }
 };
 

@@ -13,22 +13,20 @@
 namespace tempera::study {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-plot::LineChart by_entries(const Json& methods, const std::string& metric, const std::string& title,
-                           plot::Axis y) {
-  plot::LineChart chart{
-      .title = title, .x = {.label = "entries of the book", .log = true}, .y = std::move(y)};
-  for (const auto& size : sizes_of(methods, metric)) chart.x.ticks.push_back(std::stod(size));
-  return metric_chart(methods, metric, std::move(chart));
+plot::LineChart by_entries(const Results& results, Metric MethodResults::*metric,
+                           const std::string& title, plot::Axis y) {
+  return chart_by_size(
+      metric_of(results.methods, metric),
+      {.title = title, .x = {.label = "entries of the book", .log = true}, .y = std::move(y)});
 }
 
-plot::Figure dilution_figure(const Json& document) {
-  const Json& methods = document.at("results");
+plot::Figure dilution_figure(const Results& results) {
   plot::Figure made{.title = "", .panels = {}, .columns = 2};
-  auto entropy = by_entries(methods, "answer_entropy", "Entropy of the rows that look up a number",
-                            {.label = "nats", .min = 0});
+  auto entropy =
+      by_entries(results, &MethodResults::answer_entropy,
+                 "Entropy of the rows that look up a number", {.label = "nats", .min = 0});
   plot::Series uniform{.name = "all of the book alike", .dashed = true, .color = plot::kMuted};
   for (const double entries : entropy.x.ticks) {
     uniform.x.push_back(entries);
@@ -36,47 +34,48 @@ plot::Figure dilution_figure(const Json& document) {
   }
   entropy.series.push_back(std::move(uniform));
   made.panels.emplace_back(std::move(entropy));
-  made.panels.emplace_back(by_entries(methods, "answer_weight", "Weight on the right number",
+  made.panels.emplace_back(by_entries(results, &MethodResults::answer_weight,
+                                      "Weight on the right number",
                                       {.label = "weight", .min = 0, .max = 1}));
-  made.panels.emplace_back(
-      by_entries(methods, "accuracy", "Accuracy", {.label = "%", .min = 0, .max = 100}));
-  made.panels.emplace_back(by_entries(methods, "query_scale", "Inverse temperature of the queries",
+  made.panels.emplace_back(by_entries(results, &MethodResults::accuracy, "Accuracy",
+                                      {.label = "%", .min = 0, .max = 100}));
+  made.panels.emplace_back(by_entries(results, &MethodResults::query_scale,
+                                      "Inverse temperature of the queries",
                                       {.label = "mean of a_q"}));
   return made;
 }
 
-plot::HtmlReport dilution_page(const Json& document) {
-  const Json& methods = document.at("results");
+plot::HtmlReport dilution_page(const Results& results) {
   plot::HtmlReport report("How attention thins out");
   report.paragraph(
       "Models of the phone-book task, trained on small books and asked in large ones. Entropy and "
       "weight are those of the rows at which a number is asked for, in the head that puts most "
       "weight on the right number.");
-  report.figure(dilution_figure(document),
+  report.figure(dilution_figure(results),
                 "Means over the seeds; the bands are 95 % intervals of the mean. The dashed line "
                 "is the entropy of equal weights on all tokens of the book.");
-  report.table(metric_table(methods, "answer_entropy", "Entropy in nats, by entries", 2));
-  report.table(metric_table(methods, "answer_weight", "Weight on the right number", 3));
-  report.table(metric_table(methods, "accuracy", "Accuracy in %", 1));
-  say_how_made(report, document, "tempera study dilution");
+  report.table(metric_table(results.methods, &MethodResults::answer_entropy,
+                            "Entropy in nats, by entries", 2));
+  report.table(metric_table(results.methods, &MethodResults::answer_weight,
+                            "Weight on the right number", 3));
+  report.table(metric_table(results.methods, &MethodResults::accuracy, "Accuracy in %", 1));
+  say_how_made(report, results.tempera, results.settings, "tempera study dilution");
   return report;
 }
 
-Json read_run(const std::string& run) {
+Results read_run(const std::string& run) {
   const fs::path file = fs::path(run) / "results.json";
   if (!fs::is_regular_file(file))
     throw UsageError(concat("--run ", run,
                             ": there is no results.json; give the folder of a "
                             "finished `tempera compare`"));
-  return read_result(file);
+  return read_result<Results>(file);
 }
 
-void check_answers(const Json& document) {
-  TEMPERA_CHECK(document.contains("results") && document["results"].is_object() &&
-                    !document["results"].empty(),
-                "the run holds no results of a comparison");
-  for (const auto& [method, result] : document["results"].items())
-    TEMPERA_CHECK(result.contains("answer_entropy") && result.contains("answer_weight"), "method ",
+void check_answers(const Results& results) {
+  TEMPERA_CHECK(!results.methods.empty(), "the run holds no results of a comparison");
+  for (const auto& [method, result] : results.methods)
+    TEMPERA_CHECK(!result.answer_entropy.empty() && !result.answer_weight.empty(), "method ",
                   method,
                   ": the results have no attention on the answers; they come from a task that "
                   "knows its answers, such as phonebook, of this version");
@@ -110,31 +109,35 @@ class DilutionStudy final : public Study {
     if (model_) return model_dilution(*model_, text_);
     if (!comparison_.data.text.empty())
       throw UsageError("--text goes with a model: tempera study dilution MODEL --text FILE");
-    const Json document = run_ ? read_finished() : train_all();
-    const Json& methods = document.at("results");
-    const std::string over = concat(over_seeds(document.at("seeds")), ", by entries of the book\n");
-    return {document,
-            concat("entropy, nats", over, metric_text(methods, "answer_entropy", 2),
-                   "\nweight on the right number", over, metric_text(methods, "answer_weight", 3),
-                   "\naccuracy %", over, metric_text(methods, "accuracy", 1)),
+    const Results results = run_ ? read_finished() : train_all();
+    const std::string over = concat(over_seeds(results.seeds), ", by entries of the book\n");
+    return {as_json(results),
+            concat("entropy, nats", over,
+                   metric_text(results.methods, &MethodResults::answer_entropy, 2),
+                   "\nweight on the right number", over,
+                   metric_text(results.methods, &MethodResults::answer_weight, 3), "\naccuracy %",
+                   over, metric_text(results.methods, &MethodResults::accuracy, 1)),
             comparison_.out};
   }
 
  private:
-  Json read_finished() const {
-    NewOutput out(comparison_.out, NewOutput::Kind::kFolder);
-    const Json document = read_run(*run_);
-    check_answers(document);
-    write_study(out.part(), document, dilution_figure(document), dilution_page(document));
-    out.finish();
-    return document;
+  static void write(const fs::path& folder, const Results& results) {
+    check_answers(results);
+    write_study(folder, as_json(results), dilution_figure(results), dilution_page(results));
   }
 
-  Json train_all() const {
-    const Json document = compare(comparison_, "study dilution");
-    check_answers(document);
-    write_study(comparison_.out, document, dilution_figure(document), dilution_page(document));
-    return document;
+  Results read_finished() const {
+    NewOutput out(comparison_.out, NewOutput::Kind::kFolder);
+    Results results = read_run(*run_);
+    write(out.part(), results);
+    out.finish();
+    return results;
+  }
+
+  Results train_all() const {
+    Results results = compare(comparison_, "study dilution");
+    write(comparison_.out, results);
+    return results;
   }
 
   std::optional<std::string> model_, run_;

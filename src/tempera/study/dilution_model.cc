@@ -9,18 +9,14 @@
 #include "tempera/base/progress.h"
 #include "tempera/base/version.h"
 #include "tempera/eval/perplexity.h"
-#include "tempera/models/device.h"
 #include "tempera/models/load.h"
 #include "tempera/models/tokenizer.h"
 #include "tempera/ops/torch.h"
-#include "tempera/study/statistics.h"
 #include "tempera/study/tables.h"
-#include "tempera/train/trainer.h"
 
 namespace tempera::study {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 // So many rows before a length stand for it.
@@ -92,24 +88,67 @@ void add_window(nn::Model& model, const torch::Tensor& tokens, const std::vector
   }
 }
 
-Json measured_json(const Measured& measured, const std::vector<int64_t>& lengths) {
-  Json result{{"entropy", Json::object()},
-              {"share", Json::object()},
-              {"first_weight", Json::object()},
-              {"layers", measured.layers}};
+struct ModelDilution {
+  Metric entropy;                           // by tokens seen; over the windows
+  Metric share;                             // of the largest entropy, ln n
+  Metric first_weight;                      // on the first token
+  std::vector<std::vector<double>> layers;  // (layers, lengths): entropy
+
+  static void fields(auto& self, auto&& field) {
+    field("entropy", self.entropy);
+    field("share", self.share);
+    field("first_weight", self.first_weight);
+    field("layers", self.layers);
+  }
+};
+
+struct DilutionSettings {
+  std::string model;
+  Json against;  // null: none
+  std::vector<std::string> text;
+  int64_t window = 0;
+
+  static void fields(auto& self, auto&& field) {
+    field("model", self.model);
+    field("against", self.against);
+    field("text", self.text);
+    field("window", self.window);
+  }
+};
+
+struct DilutionResults {
+  std::string tempera;
+  std::string study;
+  int64_t windows = 0;
+  DilutionSettings settings;
+  ByName<ModelDilution> models;
+
+  static void fields(auto& self, auto&& field) {
+    field("tempera", self.tempera);
+    field("study", self.study);
+    field("windows", self.windows);
+    field("settings", self.settings);
+    field("results", self.models);
+  }
+};
+
+ModelDilution summarise(Measured measured, const std::vector<int64_t>& lengths) {
+  ModelDilution result;
   for (size_t i = 0; i < lengths.size(); ++i) {
     const std::string key = std::to_string(lengths[i]);
     auto share = measured.entropy[i];
     for (double& value : share) value /= std::log(static_cast<double>(lengths[i]));
-    result["entropy"][key] = summary(measured.entropy[i]);
-    result["share"][key] = summary(share);
-    result["first_weight"][key] = summary(measured.first_weight[i]);
+    result.entropy.push_back({key, study::summarise(measured.entropy[i])});
+    result.share.push_back({key, study::summarise(std::move(share))});
+    result.first_weight.push_back({key, study::summarise(measured.first_weight[i])});
   }
+  result.layers = std::move(measured.layers);
   return result;
 }
 
-Json measure_model(nn::Model& model, const std::vector<torch::Tensor>& windows,
-                   const std::vector<int64_t>& lengths, Progress& progress, int64_t& done) {
+ModelDilution measure_model(nn::Model& model, const std::vector<torch::Tensor>& windows,
+                            const std::vector<int64_t>& lengths, Progress& progress,
+                            int64_t& done) {
   const torch::NoGradGuard no_grad;
   model.eval();
   Measured measured{.entropy = std::vector<std::vector<double>>(lengths.size()),
@@ -119,11 +158,11 @@ Json measure_model(nn::Model& model, const std::vector<torch::Tensor>& windows,
     add_window(model, window, lengths, 1 / static_cast<double>(windows.size()), measured);
     progress.update(++done);
   }
-  return measured_json(measured, lengths);
+  return summarise(std::move(measured), lengths);
 }
 
-plot::HeatMap layer_map(const Json& layers, const std::vector<std::string>& lengths,
-                        const std::string& title) {
+plot::HeatMap layer_map(const std::vector<std::vector<double>>& layers,
+                        const std::vector<std::string>& lengths, const std::string& title) {
   plot::HeatMap map{.title = title,
                     .x_label = "tokens seen",
                     .y_label = "layer",
@@ -133,24 +172,23 @@ plot::HeatMap layer_map(const Json& layers, const std::vector<std::string>& leng
                     .scale_label = "nats"};
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     map.row_labels.push_back(std::to_string(layer));
-    for (const Json& value : layers[layer]) map.values.push_back(value.get<double>());
+    map.values.insert(map.values.end(), layers[layer].begin(), layers[layer].end());
   }
   return map;
 }
 
-plot::LineChart length_chart(const Json& models, const std::string& metric,
-                             const std::string& title, plot::Axis y) {
-  auto chart =
-      metric_chart(models, metric,
-                   {.title = title, .x = {.label = "tokens seen", .log = true}, .y = std::move(y)});
+plot::LineChart length_chart(const MethodMetrics& models, const std::string& title, plot::Axis y) {
+  auto chart = metric_chart(
+      models, {.title = title, .x = {.label = "tokens seen", .log = true}, .y = std::move(y)});
   // A few windows say nothing about an interval.
   for (auto& series : chart.series) series.low = series.high = {};
   return chart;
 }
 
-plot::Figure model_figure(const Json& models) {
-  const auto lengths = sizes_of(models, "entropy");
-  auto entropy = length_chart(models, "entropy", "Entropy of attention, mean of layers and heads",
+plot::Figure model_figure(const ByName<ModelDilution>& models) {
+  const auto entropies = metric_of(models, &ModelDilution::entropy);
+  const auto lengths = sizes_of(entropies);
+  auto entropy = length_chart(entropies, "Entropy of attention, mean of layers and heads",
                               {.label = "nats", .min = 0});
   plot::Series uniform{.name = "all tokens alike", .dashed = true, .color = plot::kMuted};
   for (const auto& length : lengths) {
@@ -160,14 +198,14 @@ plot::Figure model_figure(const Json& models) {
   entropy.series.push_back(std::move(uniform));
   plot::Figure made{.title = "", .panels = {}, .columns = 2};
   made.panels.emplace_back(std::move(entropy));
-  made.panels.emplace_back(length_chart(models, "first_weight", "Weight on the first token",
+  made.panels.emplace_back(length_chart(metric_of(models, &ModelDilution::first_weight),
+                                        "Weight on the first token",
                                         {.label = "weight", .min = 0}));
-  const Json& first = models.begin().value().at("layers");
-  made.panels.emplace_back(layer_map(first, lengths, "Entropy by layer: " + models.begin().key()));
+  const auto before =
+      layer_map(models[0].value.layers, lengths, "Entropy by layer: " + models[0].name);
+  made.panels.emplace_back(before);
   if (models.size() > 1) {
-    const auto other = std::next(models.begin());
-    auto map = layer_map(other.value().at("layers"), lengths, "Change by layer: " + other.key());
-    const auto before = layer_map(first, lengths, "");
+    auto map = layer_map(models[1].value.layers, lengths, "Change by layer: " + models[1].name);
     double most = 0;
     for (size_t i = 0; i < map.values.size(); ++i) {
       map.values[i] -= before.values[i];
@@ -181,18 +219,19 @@ plot::Figure model_figure(const Json& models) {
   return made;
 }
 
-plot::HtmlReport model_page(const Json& document) {
-  const Json& models = document.at("results");
+plot::HtmlReport model_page(const DilutionResults& results) {
+  const auto& models = results.models;
   plot::HtmlReport report("How the attention of a model thins out");
   report.paragraph(
       "The entropy of the attention rows at the end of a context, by its length: the mean of all "
       "layers, heads and 16 rows a length, with the standard deviation over the windows.");
   report.figure(model_figure(models),
                 "The dashed line is the entropy of equal weights on all tokens.");
-  report.table(metric_table(models, "entropy", "Entropy in nats, by tokens seen", 3));
-  report.table(metric_table(models, "share", "Entropy as a share of its largest, ln n", 3));
-  report.table(metric_table(models, "first_weight", "Weight on the first token", 3));
-  say_how_made(report, document, "tempera study dilution MODEL");
+  report.table(metric_table(models, &ModelDilution::entropy, "Entropy in nats, by tokens seen", 3));
+  report.table(
+      metric_table(models, &ModelDilution::share, "Entropy as a share of its largest, ln n", 3));
+  report.table(metric_table(models, &ModelDilution::first_weight, "Weight on the first token", 3));
+  say_how_made(report, results.tempera, as_json(results.settings), "tempera study dilution MODEL");
   return report;
 }
 
@@ -214,10 +253,8 @@ void ModelDilutionSettings::declare(config::Options& options) {
   options.option("window", window, config::range(0, 1 << 24),
                  "window length in tokens; 0: the model's context length");
   options.option("windows", windows, config::range(1, 1 << 20), "most windows to read");
-  config::dtype_option(options, dtype);
-  config::device_option(options, device);
+  compute.declare(options);
   config::out_option(options, out);
-  config::threads_option(options, threads);
   config::json_option(options, json);
 }
 
@@ -226,12 +263,12 @@ StudyReport model_dilution(const std::string& model, const ModelDilutionSettings
   if (settings.against && *settings.against == model)
     throw UsageError("--against names the model itself; give another one");
   NewOutput out(settings.out, NewOutput::Kind::kFolder);
-  models::use_threads(settings.threads);
-  const auto device = models::resolve_device(settings.device);
-  const auto dtype = models::scalar_type(settings.dtype);
+  models::use_threads(settings.compute.threads);
+  const auto device = models::resolve_device(settings.compute.device);
+  const auto dtype = models::scalar_type(settings.compute.dtype);
   std::vector<std::string> paths = {model};
   if (settings.against) paths.push_back(*settings.against);
-  Json results = Json::object();
+  ByName<ModelDilution> found;
   std::vector<torch::Tensor> windows;
   std::vector<int64_t> lengths;
   std::optional<Progress> progress;
@@ -252,28 +289,30 @@ StudyReport model_dilution(const std::string& model, const ModelDilutionSettings
     }
     TEMPERA_CHECK(windows[0].max().item<int64_t>() < loaded.model->config().vocabulary, path,
                   ": the model has another vocabulary than ", model);
-    results[name_of(path, path == model ? settings.against.value_or("") : model)] =
+    entry(found, name_of(path, path == model ? settings.against.value_or("") : model)) =
         measure_model(*loaded.model, windows, lengths, *progress, done);
   }
   progress->finish();
-  const Json document{{"tempera", std::string(version())},
-                      {"study", "dilution"},
-                      {"windows", windows.size()},
-                      {"settings",
-                       {{"model", model},
-                        {"against", settings.against ? Json(*settings.against) : Json()},
-                        {"text", settings.text},
-                        {"window", lengths.back()}}},
-                      {"results", std::move(results)}};
-  write_study(out.part(), document, model_figure(document.at("results")), model_page(document));
+  const DilutionResults results{
+      .tempera = std::string(version()),
+      .study = "dilution",
+      .windows = static_cast<int64_t>(windows.size()),
+      .settings = {.model = model,
+                   .against = settings.against ? Json(*settings.against) : Json(),
+                   .text = settings.text,
+                   .window = lengths.back()},
+      .models = std::move(found)};
+  const Json document = as_json(results);
+  write_study(out.part(), document, model_figure(results.models), model_page(results));
   out.finish();
-  return {document,
-          concat("entropy of attention, nats, mean ± sd of ", windows.size(),
-                 " windows, by tokens seen\n", metric_text(document.at("results"), "entropy", 3),
-                 "\nas a share of ln n\n", metric_text(document.at("results"), "share", 3),
-                 "\nweight on the first token\n",
-                 metric_text(document.at("results"), "first_weight", 3)),
-          settings.out};
+  return {
+      document,
+      concat("entropy of attention, nats, mean ± sd of ", windows.size(),
+             " windows, by tokens seen\n", metric_text(results.models, &ModelDilution::entropy, 3),
+             "\nas a share of ln n\n", metric_text(results.models, &ModelDilution::share, 3),
+             "\nweight on the first token\n",
+             metric_text(results.models, &ModelDilution::first_weight, 3)),
+      settings.out};
 }
 
 }  // namespace tempera::study

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "tempera/config/common.h"
 #include "tempera/config/options.h"
+#include "tempera/models/device.h"
 #include "tempera/study/study.h"
 
 namespace tempera::study {
@@ -17,9 +17,7 @@ struct ModelDilutionSettings {
   int64_t window = 0;
   int64_t windows = 2;
   std::string out = "runs/dilution-model";
-  config::Dtype dtype = config::Dtype::kFloat32;
-  config::Device device = config::Device::kAuto;
-  int64_t threads = 0;
+  models::ComputeOptions compute;
   bool json = false;
 
   void declare(config::Options& options);

@@ -11,10 +11,6 @@
 
 namespace tempera::study {
 
-namespace {
-using Json = nlohmann::ordered_json;
-}
-
 Graph make_graph(int64_t nodes, int64_t most, int64_t seed) {
   data::RandomStream random(data::derive_seed(static_cast<uint64_t>(seed), "study/graph"), 0);
   data::DistinctSampler others(static_cast<uint32_t>(nodes - 1));
@@ -99,6 +95,8 @@ class Walker {
                          {query, context, torch::linear(query, w_q_).unsqueeze(1), keys, values});
   }
 
+  ToyOutput all_successors() const { return successors(torch::arange(nodes_, torch::kInt64)); }
+
   // Of W_q W_k^T, as it acts on the vectors of the nodes.
   torch::Tensor product() const { return torch::matmul(w_q_.t(), w_k_); }
 
@@ -122,8 +120,51 @@ torch::Tensor l1_errors(const torch::Tensor& predicted, const Graph& graph) {
   return (predicted - graph.transition).abs().sum(1);
 }
 
-Json mean_by_degree(const Graph& graph, const torch::Tensor& values) {
-  Json sums = Json::object();
+struct NodeResult {
+  int64_t neighbours = 0;
+  double scale = 0;
+  double l1 = 0;
+
+  static void fields(auto& self, auto&& field) {
+    field("neighbours", self.neighbours);
+    field("scale", self.scale);
+    field("l1", self.l1);
+  }
+};
+
+// What one layer did, or a method over its seeds.
+template <class Number, class Nodes>
+struct GraphNumbers {
+  ByName<Number> l1, scale;  // by neighbours of the node
+  ByName<Number> total;      // over all nodes
+  ByName<Number> curve;      // the mean l1 by step
+  Nodes nodes;
+
+  static void fields(auto& self, auto&& field) {
+    field("l1", self.l1);
+    field("scale", self.scale);
+    field("total", self.total);
+    field("curve", self.curve);
+    field("nodes", self.nodes);
+  }
+};
+using GraphSeed = GraphNumbers<double, std::vector<NodeResult>>;
+using GraphMethod = GraphNumbers<Summary, std::vector<std::vector<NodeResult>>>;
+
+struct GraphResults {
+  StudyHead head;
+  ByName<GraphMethod> methods;
+
+  static void fields(auto& self, auto&& field) {
+    StudyHead::fields(self.head, field);
+    field("results", self.methods);
+  }
+};
+
+constexpr const char* kFrobenius = "frobenius";
+
+ByName<double> mean_by_degree(const Graph& graph, const torch::Tensor& values) {
+  ByName<double> means;
   std::vector<double> sum(graph.degrees.size() + 1), count(graph.degrees.size() + 1);
   for (size_t node = 0; node < graph.degrees.size(); ++node) {
     const auto degree = static_cast<size_t>(graph.degrees[node]);
@@ -131,8 +172,8 @@ Json mean_by_degree(const Graph& graph, const torch::Tensor& values) {
     count[degree] += 1;
   }
   for (size_t degree = 1; degree < sum.size(); ++degree)
-    if (count[degree] > 0) sums[std::to_string(degree)] = sum[degree] / count[degree];
-  return sums;
+    if (count[degree] > 0) means.push_back({std::to_string(degree), sum[degree] / count[degree]});
+  return means;
 }
 
 // Pearson's; 0 where one of them does not vary.
@@ -143,37 +184,41 @@ double correlation(const torch::Tensor& a, const torch::Tensor& b) {
   return norm > 1e-6 ? (da * db).sum().item<double>() / norm : 0;
 }
 
-Json measure_graph(const Walker& walker, const Graph& graph) {
+double mean_error(const Walker& walker, const Graph& graph) {
   const torch::NoGradGuard no_grad;
-  const auto output =
-      walker.successors(torch::arange(static_cast<int64_t>(graph.degrees.size()), torch::kInt64));
+  return l1_errors(walker.all_successors().out, graph).mean().item<double>();
+}
+
+GraphSeed measure_graph(const Walker& walker, const Graph& graph) {
+  const torch::NoGradGuard no_grad;
+  const auto output = walker.all_successors();
   const auto errors = l1_errors(output.out, graph);
   const auto degrees = torch::tensor(graph.degrees).to(torch::kFloat32);
   const auto product = walker.product();
-  Json nodes = Json::array();
+  GraphSeed result{.l1 = mean_by_degree(graph, errors),
+                   .scale = mean_by_degree(graph, output.a_q),
+                   .total = {{"l1", errors.mean().item<double>()},
+                             {kFrobenius, product.norm().item<double>()},
+                             {"spectral", torch::linalg_svdvals(product).max().item<double>()},
+                             {"correlation", correlation(output.a_q, degrees)}},
+                   .curve = {},
+                   .nodes = {}};
   for (size_t node = 0; node < graph.degrees.size(); ++node) {
     const auto i = static_cast<int64_t>(node);
-    nodes.push_back({{"neighbours", graph.degrees[node]},
-                     {"scale", output.a_q[i].item<double>()},
-                     {"l1", errors[i].item<double>()}});
+    result.nodes.push_back({.neighbours = graph.degrees[node],
+                            .scale = output.a_q[i].item<double>(),
+                            .l1 = errors[i].item<double>()});
   }
-  return {{"l1", mean_by_degree(graph, errors)},
-          {"scale", mean_by_degree(graph, output.a_q)},
-          {"total",
-           {{"l1", errors.mean().item<double>()},
-            {"frobenius", product.norm().item<double>()},
-            {"spectral", torch::linalg_svdvals(product).max().item<double>()},
-            {"correlation", correlation(output.a_q, degrees)}}},
-          {"nodes", std::move(nodes)}};
+  return result;
 }
 
-Json graph_job(const GraphSettings& settings, const NamedMethod& method, int64_t index,
-               const ReportStep& report) {
+GraphSeed train_walker(const GraphSettings& settings, const NamedMethod& method, int64_t index,
+                       const ReportStep& report) {
   const int64_t seed = settings.seed + index;
   const Graph graph = make_graph(settings.nodes, settings.neighbours, seed);
   Walker walker(settings, method, seed);
   auto random = toy_random(seed, "study/graph/train");
-  Json curve = Json::object();
+  ByName<double> curve;
   const int64_t every = std::max<int64_t>(1, settings.steps / kGraphCurvePoints);
   const auto loss = [&](int64_t) {
     const auto asked =
@@ -186,100 +231,103 @@ Json graph_job(const GraphSettings& settings, const NamedMethod& method, int64_t
   toy_train(settings, walker.parameters(), loss, [&](int64_t step) {
     report(static_cast<double>(step) / static_cast<double>(settings.steps), step);
     if (step % every == 0 || step == settings.steps)
-      curve[std::to_string(step)] = measure_graph(walker, graph).at("total").at("l1");
+      curve.push_back({std::to_string(step), mean_error(walker, graph)});
   });
-  Json result = measure_graph(walker, graph);
-  result["curve"] = std::move(curve);
+  GraphSeed result = measure_graph(walker, graph);
+  result.curve = std::move(curve);
   return result;
 }
 
-plot::LineChart scale_chart(const Json& document) {
+plot::LineChart scale_chart(const GraphResults& results) {
   plot::LineChart chart{.title = "Inverse temperature of each node",
                         .x = {.label = "neighbours of the node"},
                         .y = {.label = "a_q"}};
-  for (const auto& [method, result] : document.at("results").items()) {
+  for (const auto& [method, result] : results.methods) {
     plot::Series series{.name = method, .line = false, .markers = true};
-    for (const Json& node : result.at("nodes").at(0)) {
-      series.x.push_back(node.at("neighbours"));
-      series.y.push_back(node.at("scale"));
+    for (const NodeResult& node : result.nodes.at(0)) {
+      series.x.push_back(static_cast<double>(node.neighbours));
+      series.y.push_back(node.scale);
     }
     chart.series.push_back(std::move(series));
   }
   return chart;
 }
 
-plot::BarChart norm_chart(const Json& document) {
+plot::BarChart norm_chart(const GraphResults& results) {
   plot::BarChart chart{.title = "Norm of W_q W_k^T", .y = {.label = "Frobenius norm"}};
   chart.series.push_back({.name = "norm"});
-  for (const auto& [method, result] : document.at("results").items()) {
-    const Json& norm = result.at("total").at("frobenius");
+  for (auto [method, total] : metric_of(results.methods, &GraphMethod::total)) {
+    const Summary& norm = entry(total, kFrobenius);
     chart.categories.push_back(method);
-    chart.series[0].values.push_back(norm.at("mean"));
-    chart.series[0].spread.push_back(norm.at("ci95"));
+    chart.series[0].values.push_back(norm.mean);
+    chart.series[0].spread.push_back(norm.ci95);
   }
   return chart;
 }
 
-plot::Figure graph_figure(const Json& document) {
-  const Json& methods = document.at("results");
+plot::Figure graph_figure(const GraphResults& results) {
   plot::Figure made{.title = "", .panels = {}, .columns = 2};
-  made.panels.emplace_back(metric_chart(methods, "l1",
+  made.panels.emplace_back(metric_chart(metric_of(results.methods, &GraphMethod::l1),
                                         {.title = "Error of the transition matrix",
                                          .x = {.label = "neighbours of the node"},
                                          .y = {.label = "L1 distance of a row", .min = 0}}));
-  made.panels.emplace_back(scale_chart(document));
-  made.panels.emplace_back(metric_chart(methods, "curve",
+  made.panels.emplace_back(scale_chart(results));
+  made.panels.emplace_back(metric_chart(metric_of(results.methods, &GraphMethod::curve),
                                         {.title = "Error during training",
                                          .x = {.label = "step"},
                                          .y = {.label = "mean L1 distance", .log = true}}));
-  made.panels.emplace_back(norm_chart(document));
+  made.panels.emplace_back(norm_chart(results));
   return made;
 }
 
-plot::HtmlReport graph_page(const Json& document) {
+plot::HtmlReport graph_page(const GraphResults& results) {
   plot::HtmlReport report("Next node of a graph");
   report.paragraph(
       "From a node the next one is any of its neighbours, all equally likely, and nodes have from "
       "one neighbour to many. One attention layer reads a context with every node and gives the "
       "distribution of the next: spiky after a node with one neighbour, flat after one with many.");
-  report.figure(graph_figure(document),
+  report.figure(graph_figure(results),
                 "Means over the seeds with 95 % intervals; the inverse temperatures are those of "
                 "the first seed, a point a node.");
-  const Json& methods = document.at("results");
-  report.table(metric_table(methods, "l1", "L1 distance of a row, by neighbours of the node", 3));
-  report.table(
-      metric_table(methods, "scale", "Inverse temperature a_q, by neighbours of the node", 2));
-  report.table(metric_table(methods, "total",
+  report.table(metric_table(results.methods, &GraphMethod::l1,
+                            "L1 distance of a row, by neighbours of the node", 3));
+  report.table(metric_table(results.methods, &GraphMethod::scale,
+                            "Inverse temperature a_q, by neighbours of the node", 2));
+  report.table(metric_table(results.methods, &GraphMethod::total,
                             "Over all nodes: mean L1 distance, norms of W_q W_k^T, correlation of "
                             "a_q with the number of neighbours",
                             3));
-  say_how_made(report, document, "tempera study graph");
+  say_how_made(report, results.head.tempera, results.head.settings, "tempera study graph");
   return report;
 }
 
-class GraphStudy final : public ToyStudy<GraphSettings> {
+class GraphStudy final : public ToyStudy<GraphSettings, GraphSeed, GraphResults> {
   std::string name() const override { return "graph"; }
   void check(const NamedMethod& method) const override { Walker(settings_, method, 0); }
-  Json job(const NamedMethod& method, int64_t seed, const ReportStep& report) const override {
-    return graph_job(settings_, method, seed, report);
+  GraphSeed train(const NamedMethod& method, int64_t seed,
+                  const ReportStep& report) const override {
+    return train_walker(settings_, method, seed, report);
   }
-  Json result_of(const std::vector<Json>& seeds) const override {
-    Json result = summaries(seeds, {"l1", "scale", "total", "curve"});
-    for (const Json& seed : seeds) result["nodes"].push_back(seed.at("nodes"));
+  GraphMethod over(const std::vector<GraphSeed>& seeds) const override {
+    GraphMethod result{.l1 = summarise(seeds, &GraphSeed::l1),
+                       .scale = summarise(seeds, &GraphSeed::scale),
+                       .total = summarise(seeds, &GraphSeed::total),
+                       .curve = summarise(seeds, &GraphSeed::curve),
+                       .nodes = {}};
+    for (const GraphSeed& seed : seeds) result.nodes.push_back(seed.nodes);
     return result;
   }
-  plot::Figure figure(const Json& document) const override { return graph_figure(document); }
-  plot::HtmlReport page(const Json& document) const override { return graph_page(document); }
-  std::string text(const Json& document) const override {
-    const Json& methods = document.at("results");
+  plot::Figure figure(const GraphResults& results) const override { return graph_figure(results); }
+  plot::HtmlReport page(const GraphResults& results) const override { return graph_page(results); }
+  std::string text(const GraphResults& results) const override {
     const std::string over = over_seeds(settings_.seeds);
     return concat("L1 distance of a row", over, ", by neighbours of the node\n",
-                  metric_text(methods, "l1", 3), "\ninverse temperature a_q", over,
-                  ", by neighbours of the node\n", metric_text(methods, "scale", 2),
-                  "\nover all nodes", over,
+                  metric_text(results.methods, &GraphMethod::l1, 3), "\ninverse temperature a_q",
+                  over, ", by neighbours of the node\n",
+                  metric_text(results.methods, &GraphMethod::scale, 2), "\nover all nodes", over,
                   "; norms of W_q W_k^T; correlation of a_q with the "
                   "number of neighbours\n",
-                  metric_text(methods, "total", 3));
+                  metric_text(results.methods, &GraphMethod::total, 3));
   }
 };
 

@@ -17,11 +17,9 @@
 namespace tempera::study {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // Greedy translations of a held-out set, against the targets of the set.
 void add_translation_scores(nn::Model& model, const data::Dataset& dataset, size_t set,
-                            const text::Tokenizer& tokenizer, Json& row) {
+                            const text::Tokenizer& tokenizer, SetResult& result) {
   const data::Batch batch = dataset.held_out(set, 0, dataset.held_out_sets()[set].rows);
   const text::SequenceTokens ids(tokenizer);
   std::vector<std::vector<int64_t>> sources;
@@ -45,31 +43,35 @@ void add_translation_scores(nn::Model& model, const data::Dataset& dataset, size
   for (const auto& found : generate::beam_search(model, sources, ids, {}))
     translations.push_back(decoded(found.tokens.begin(), found.tokens.end()));
   const auto scores = eval::score_translations(translations, references);
-  row["bleu"] = scores.bleu;
-  row["chrf"] = scores.chrf;
+  result.bleu = scores.bleu;
+  result.chrf = scores.chrf;
 }
 
-void add_sets(nn::Model& model, const Job& job, const data::Dataset& dataset, Json& sets) {
+void add_sets(nn::Model& model, const Job& job, const data::Dataset& dataset,
+              std::vector<SetResult>& sets) {
   for (size_t set = 0; set < dataset.held_out_sets().size(); ++set) {
     const auto& held_out = dataset.held_out_sets()[set];
     const int64_t rows =
         job.eval_tokens > 0 ? std::max<int64_t>(1, job.eval_tokens / held_out.length) : 0;
     const auto scores = eval::score_held_out(model, dataset, set, rows);
-    Json row{{"label", held_out.label}, {"size", held_out.size},       {"length", held_out.length},
-             {"loss", scores.loss},     {"accuracy", scores.accuracy}, {"targets", scores.targets}};
-    if (scores.answer_weight) row["answer_weight"] = *scores.answer_weight;
-    if (scores.answer_entropy) row["answer_entropy"] = *scores.answer_entropy;
-    if (!scores.query_scale.empty()) row["query_scale"] = scores.query_scale;
+    SetResult& result = sets.emplace_back(SetResult{.label = held_out.label,
+                                                    .size = held_out.size,
+                                                    .length = held_out.length,
+                                                    .loss = scores.loss,
+                                                    .accuracy = scores.accuracy,
+                                                    .targets = scores.targets,
+                                                    .answer_weight = scores.answer_weight,
+                                                    .answer_entropy = scores.answer_entropy});
+    if (!scores.query_scale.empty()) result.query_scale = scores.query_scale;
     if (!scores.labels.empty())
-      row["f1_macro"] =
+      result.f1_macro =
           eval::score_classes(scores.answers, scores.labels, dataset.classes()).f1_macro;
-    if (job.translator) add_translation_scores(model, dataset, set, *job.translator, row);
-    sets.push_back(row);
+    if (job.translator) add_translation_scores(model, dataset, set, *job.translator, result);
   }
 }
 
-Json evaluate(nn::Model& model, const Job& job, const data::Dataset& dataset) {
-  Json sets = Json::array();
+std::vector<SetResult> evaluate(nn::Model& model, const Job& job, const data::Dataset& dataset) {
+  std::vector<SetResult> sets;
   add_sets(model, job, dataset, sets);
   for (const auto& longer : job.longer) add_sets(model, job, *longer, sets);
   return sets;
@@ -98,14 +100,14 @@ void set_token_counts(nn::Model& model, const data::Dataset& dataset, int64_t ba
   for (Method* method : methods) method->set_token_counts(counts);
 }
 
-Json run_job(const Job& job, std::shared_ptr<const data::Dataset> dataset,
-             const ReportStep& report) {
+JobResult run_job(const Job& job, std::shared_ptr<const data::Dataset> dataset,
+                  const ReportStep& report) {
   const auto model = nn::make_model(job.model, job.seed);
   set_token_counts(*model, *dataset, job.training.batch);
-  Json curve = Json::array();
+  Curve curve;
   train::TrainEvents events;
   events.on_step = [&](const train::StepReport& step) {
-    curve.push_back({step.step - 1, step.loss});
+    curve.emplace_back(step.step - 1, step.loss);
     report(std::min(1.0, step.progress), step.step);
   };
   train::Trainer trainer(job.training, model, job.rows, std::move(events));
@@ -114,14 +116,14 @@ Json run_job(const Job& job, std::shared_ptr<const data::Dataset> dataset,
   const double cpu_seconds = thread_seconds() - before;
   // What looks into attention is there; text is only scored, where the model is.
   if (job.eval_tokens == 0) model->to(torch::kCPU);
-  return {{"steps", trained.step},
-          {"tokens", trained.tokens},
-          {"seconds", trained.seconds},
-          {"cpu_seconds", cpu_seconds},
-          {"parameters", model->parameter_count()},
-          {"temperature_parameters", model->temperature_parameter_count()},
-          {"loss_curve", std::move(curve)},
-          {"sets", evaluate(*model, job, *dataset)}};
+  return {.steps = trained.step,
+          .tokens = trained.tokens,
+          .seconds = trained.seconds,
+          .cpu_seconds = cpu_seconds,
+          .parameters = model->parameter_count(),
+          .temperature_parameters = model->temperature_parameter_count(),
+          .loss_curve = std::move(curve),
+          .sets = evaluate(*model, job, *dataset)};
 }
 
 }  // namespace tempera::study

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -22,18 +21,32 @@ NamedMethod parse_method(const std::string& text);
 std::vector<NamedMethod> parse_methods(const std::vector<std::string>& texts);
 
 // How every study of methods is laid out: each method with each seed is a model of its own.
+template <class Result>
 struct MethodGrid {
   std::string title;  // of the progress
   std::vector<NamedMethod> methods;
   int64_t seeds = 0;
   int64_t threads = 0;
-  std::function<nlohmann::ordered_json(const NamedMethod& method, int64_t seed,
-                                       const ReportStep& report)>
-      make;
+  std::function<Result(const NamedMethod& method, int64_t seed, const ReportStep& report)> make;
 };
 
 // What `make` gave, by method and seed. What the folder has is not made again.
-std::vector<std::vector<nlohmann::ordered_json>> run_grid(const MethodGrid& grid,
-                                                          const StudyFolder& folder);
+template <class Result>
+std::vector<std::vector<Result>> run_grid(const MethodGrid<Result>& grid,
+                                          const StudyFolder& folder) {
+  std::vector<Piece> pieces;
+  for (int64_t seed = 0; seed < grid.seeds; ++seed)
+    for (const auto& method : grid.methods)
+      pieces.push_back({.label = concat(method.label, " seed ", seed),
+                        .file = folder.result_file(method.label, seed),
+                        .make = [&grid, &method, seed](const auto& report) {
+                          return as_json(grid.make(method, seed, report));
+                        }});
+  run_pieces(grid.title, pieces, grid.threads);
+  std::vector<std::vector<Result>> results(grid.methods.size());
+  for (size_t i = 0; i < pieces.size(); ++i)
+    results[i % grid.methods.size()].push_back(read_result<Result>(pieces[i].file));
+  return results;
+}
 
 }  // namespace tempera::study

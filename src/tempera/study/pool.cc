@@ -20,8 +20,6 @@
 namespace tempera::study {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr uint64_t kLargestResult = 64 << 20;
 
 // Threads of its own, each of which computes alone: small models gain nothing from more.
@@ -107,7 +105,7 @@ class Pool {
 };
 
 void check_build(const std::filesystem::path& file) {
-  const std::string made_by = read_result(file).value("build", "an earlier version");
+  const std::string made_by = read_json(file).value("build", "an earlier version");
   TEMPERA_CHECK(made_by == build_id(), file.string(), " was made by another build of tempera (",
                 made_by, "; this one is ", build_id(), "); give --fresh to begin anew");
 }
@@ -130,10 +128,8 @@ void run_pieces(const std::string& title, const std::vector<Piece>& pieces, int6
   Pool(title, left, pieces.size() - left.size()).run(threads > 0 ? threads : cores);
 }
 
-Json read_result(const std::filesystem::path& file) {
-  const std::string text = read_file(file, kLargestResult);
-  io::parse_json(text, file.string());  // says what is wrong, with the file's name
-  return Json::parse(text);
+Json read_json(const std::filesystem::path& file) {
+  return io::parse_ordered_json(read_file(file, kLargestResult), file.string());
 }
 
 }  // namespace tempera::study

@@ -3,9 +3,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "tempera/study/record.h"
 
 namespace tempera::study {
 
@@ -16,13 +17,18 @@ using ReportStep = std::function<void(double share, int64_t steps)>;
 struct Piece {
   std::string label;  // for the progress
   std::filesystem::path file;
-  std::function<nlohmann::ordered_json(const ReportStep& report)> make;
+  std::function<Json(const ReportStep& report)> make;
 };
 
 // Makes the files that are not there, in parallel over `threads` (0: one a core). After a signal it
 // throws Interrupted: finished pieces are kept, and the same call goes on.
 void run_pieces(const std::string& title, const std::vector<Piece>& pieces, int64_t threads);
 
-nlohmann::ordered_json read_result(const std::filesystem::path& file);
+// The result in a file; throws where it holds something else.
+Json read_json(const std::filesystem::path& file);
+template <class Result>
+Result read_result(const std::filesystem::path& file) {
+  return from_json<Result>(read_json(file), file.string());
+}
 
 }  // namespace tempera::study

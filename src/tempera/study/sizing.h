@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +17,19 @@ struct Size {
 
   int64_t step_tokens() const { return batch * context; }
   bool operator==(const Size&) const = default;
+
+  // By the names of their options; of a GivenSize too.
+  static void fields(auto& self, auto&& field) {
+    field("layers", self.layers);
+    field("width", self.width);
+    field("heads", self.heads);
+    field("context", self.context);
+    field("batch", self.batch);
+    field("steps", self.steps);
+    field("warmup", self.warmup);
+    field("seeds", self.seeds);
+    field("learning-rate", self.learning_rate);
+  }
 };
 
 // What the command says about the size; the rest is fitted.
@@ -72,11 +84,24 @@ double parameter_estimate(const Size& size, int64_t vocabulary);
 // sentence each.
 std::vector<std::string> explain(const Plan& plan, const Comparison& comparison);
 
-// {"size", "seconds", "seconds_per_token", "says": explain()}, for the results.
-nlohmann::ordered_json to_json(const Plan& plan, const Comparison& comparison);
-// Back from to_json; throws UsageError where the command gives another size than was chosen. `out`
-// is named in the message.
-Size chosen_size(const nlohmann::ordered_json& plan, const GivenSize& given,
-                 const std::string& out);
+// What the results keep of a plan.
+struct Sizing {
+  Size size;
+  double seconds = 0;
+  double seconds_per_token = 0;
+  std::vector<std::string> says;  // explain()
+
+  static void fields(auto& self, auto&& field) {
+    field("size", self.size);
+    field("seconds", self.seconds);
+    field("seconds_per_token", self.seconds_per_token);
+    field("says", self.says);
+  }
+};
+Sizing sizing_of(const Plan& plan, const Comparison& comparison);
+
+// Throws UsageError where the command gives another size than was chosen. `out` is named in the
+// message.
+void check_chosen(const Size& chosen, const GivenSize& given, const std::string& out);
 
 }  // namespace tempera::study

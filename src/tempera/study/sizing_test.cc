@@ -1,10 +1,7 @@
 #include "tempera/study/sizing.h"
 
-#include <gtest/gtest.h>
-
-#include <nlohmann/json.hpp>
-
-#include "tempera/base/error.h"
+#include "tempera/base/testing.h"
+#include "tempera/study/record.h"
 
 namespace tempera::study {
 namespace {
@@ -129,13 +126,18 @@ TEST(Sizing, NoTimeStillMakesAModelAndSaysHowLong) {
 TEST(Sizing, TheStoredSizeComesBackAndAnotherIsRefused) {
   const Comparison comparison = megabyte();
   const Plan plan = fit(comparison, speed_of);
-  const auto stored = nlohmann::ordered_json::parse(to_json(plan, comparison).dump());
-  EXPECT_EQ(chosen_size(stored, {}, "run"), plan.size);
+  const auto stored =
+      from_json<Sizing>(Json::parse(as_json(sizing_of(plan, comparison)).dump()), "f");
+  EXPECT_EQ(stored.size, plan.size);
+  EXPECT_EQ(stored.says, explain(plan, comparison));
   GivenSize given;
+  check_chosen(stored.size, given, "run");
   given.layers = plan.size.layers;
-  EXPECT_EQ(chosen_size(stored, given, "run"), plan.size);
+  check_chosen(stored.size, given, "run");
   given.layers = plan.size.layers + 1;
-  EXPECT_THROW(chosen_size(stored, given, "run"), UsageError);
+  EXPECT_TRUE(says(message_of<UsageError>([&] { check_chosen(stored.size, given, "run"); }),
+                   concat("--layers: ", *given.layers, " given, 'run' holds a comparison with ",
+                          plan.size.layers)));
 }
 
 TEST(Sizing, SaysWhatItChoseAndWhatMoreTimeBuys) {

@@ -1,17 +1,16 @@
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "tempera/base/error.h"
 #include "tempera/base/progress.h"
+#include "tempera/base/text_table.h"
+#include "tempera/study/record.h"
 #include "tempera/study/sizing.h"
 #include "tempera/study/statistics.h"
 #include "tempera/study/tables.h"
 
 namespace tempera::study {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Standard deviation over the seeds of the difference between two methods' losses, as measured on
 // models of the lower rungs at the trained length.
@@ -67,20 +66,6 @@ std::string more_time_text(const Plan& plan, const Comparison& comparison) {
                 "; ", training_text(more, comparison), "; ", more.size.seeds, " seeds");
 }
 
-// The fields of a size by the names of their options.
-template <class SizeType, class Visit>
-void visit_fields(SizeType& size, const Visit& visit) {
-  visit("layers", size.layers);
-  visit("width", size.width);
-  visit("heads", size.heads);
-  visit("context", size.context);
-  visit("batch", size.batch);
-  visit("steps", size.steps);
-  visit("warmup", size.warmup);
-  visit("seeds", size.seeds);
-  visit("learning-rate", size.learning_rate);
-}
-
 }  // namespace
 
 std::vector<std::string> explain(const Plan& plan, const Comparison& comparison) {
@@ -98,26 +83,21 @@ std::vector<std::string> explain(const Plan& plan, const Comparison& comparison)
       more_time_text(plan, comparison)};
 }
 
-Json to_json(const Plan& plan, const Comparison& comparison) {
-  Json size = Json::object();
-  visit_fields(plan.size, [&](const char* name, const auto& value) { size[name] = value; });
-  return {{"size", size},
-          {"seconds", plan.seconds},
-          {"seconds_per_token", plan.seconds_per_token},
-          {"says", explain(plan, comparison)}};
+Sizing sizing_of(const Plan& plan, const Comparison& comparison) {
+  return {.size = plan.size,
+          .seconds = plan.seconds,
+          .seconds_per_token = plan.seconds_per_token,
+          .says = explain(plan, comparison)};
 }
 
-Size chosen_size(const Json& plan, const GivenSize& given, const std::string& out) {
-  Size size;
-  visit_fields(size,
-               [&](const char* name, auto& value) { plan.at("size").at(name).get_to(value); });
-  visit_fields(given, [&](const char* name, const auto& value) {
-    if (value && Json(*value) != plan.at("size").at(name))
+void check_chosen(const Size& chosen, const GivenSize& given, const std::string& out) {
+  const Json sizes = as_json(chosen);
+  Size::fields(given, [&](const char* name, const auto& value) {
+    if (value && Json(*value) != sizes.at(name))
       throw UsageError(concat("--", name, ": ", *value, " given, '", out,
-                              "' holds a comparison with ", plan.at("size").at(name).dump(),
+                              "' holds a comparison with ", sizes.at(name).dump(),
                               "; leave it away to go on, or give another folder with --out"));
   });
-  return size;
 }
 
 }  // namespace tempera::study

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <utility>
 
 #include "tempera/base/error.h"
 
@@ -62,6 +63,14 @@ double confidence_half_width(const std::vector<double>& values) {
   if (values.size() < 2) return 0;
   const auto count = static_cast<double>(values.size());
   return critical_t(count - 1) * standard_deviation(values) / std::sqrt(count);
+}
+
+Summary summarise(std::vector<double> values) {
+  return {.mean = mean(values),
+          .sd = standard_deviation(values),
+          .ci95 = confidence_half_width(values),
+          .seeds = std::move(values),
+          .p_against_first = {}};
 }
 
 double student_two_sided(double t, double freedom) {

@@ -1,46 +1,72 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "tempera/plot/chart.h"
 #include "tempera/plot/html.h"
+#include "tempera/study/record.h"
+#include "tempera/study/statistics.h"
 
-// Results of a study by method, {method: {metric: {size: summary}}}, as charts and tables. A method
-// that lacks a metric is left out.
+// Results of a study by method as charts and tables.
 namespace tempera::study {
 
-// {"mean", "sd", "ci95", "seeds": values}
-nlohmann::ordered_json summary(const std::vector<double>& values);
+// One metric of a method, by the size that it was measured at; empty: it was not.
+using Metric = ByName<Summary>;
+// The same of several methods.
+using MethodMetrics = ByName<Metric>;
 
-// {key: summary} of a metric {key: number} that every seed's result has.
-nlohmann::ordered_json summarise(const std::vector<nlohmann::ordered_json>& seeds,
-                                 const std::string& metric);
+// What the methods have of a metric, without those that lack it.
+template <class Result>
+MethodMetrics metric_of(const ByName<Result>& methods, Metric Result::*metric) {
+  MethodMetrics rows;
+  for (const auto& [name, result] : methods)
+    if (!(result.*metric).empty()) rows.push_back({name, result.*metric});
+  return rows;
+}
 
-// The sizes of the first method that has the metric.
-std::vector<std::string> sizes_of(const nlohmann::ordered_json& methods, const std::string& metric);
+// Of what every seed's result measured under the same names.
+template <class Seed>
+Metric summarise(const std::vector<Seed>& seeds, ByName<double> Seed::*metric) {
+  Metric summaries;
+  for (size_t i = 0; i < (seeds.front().*metric).size(); ++i) {
+    std::vector<double> values;
+    for (const Seed& seed : seeds) values.push_back((seed.*metric).at(i).value);
+    summaries.push_back({(seeds.front().*metric)[i].name, summarise(std::move(values))});
+  }
+  return summaries;
+}
+
+// Those of the first method.
+std::vector<std::string> sizes_of(const MethodMetrics& methods);
 
 // One line a method: the mean against the size, with its 95 % interval. `chart` has the titles.
-plot::LineChart metric_chart(const nlohmann::ordered_json& methods, const std::string& metric,
-                             plot::LineChart chart);
+plot::LineChart metric_chart(const MethodMetrics& methods, plot::LineChart chart);
+
+// The same with a tick at every size, which are numbers.
+plot::LineChart chart_by_size(const MethodMetrics& methods, plot::LineChart chart);
 
 // mean ± standard deviation, a row a method, a column a size.
-plot::Table metric_table(const nlohmann::ordered_json& methods, const std::string& metric,
-                         const std::string& caption, int decimals);
+plot::Table metric_table(const MethodMetrics& methods, const std::string& caption, int decimals);
 // The same for a terminal.
-std::string metric_text(const nlohmann::ordered_json& methods, const std::string& metric,
-                        int decimals);
+std::string metric_text(const MethodMetrics& methods, int decimals);
+
+// Those of a member of the methods' results.
+template <class Result>
+plot::Table metric_table(const ByName<Result>& methods, Metric Result::*metric,
+                         const std::string& caption, int decimals) {
+  return metric_table(metric_of(methods, metric), caption, decimals);
+}
+template <class Result>
+std::string metric_text(const ByName<Result>& methods, Metric Result::*metric, int decimals) {
+  return metric_text(metric_of(methods, metric), decimals);
+}
 
 // ", mean ± sd of 3 seeds": what the figures of a table are.
 std::string over_seeds(int64_t seeds);
 
 // The last part of a report: version, command and settings.
-void say_how_made(plot::HtmlReport& report, const nlohmann::ordered_json& document,
+void say_how_made(plot::HtmlReport& report, const std::string& version, const Json& settings,
                   const std::string& command);
-
-// Lines of cells as a table for a terminal: the first column to the left, the others to the right.
-std::string aligned(const std::vector<std::vector<std::string>>& lines);
-std::string fixed(double value, int decimals);
 
 }  // namespace tempera::study

@@ -13,9 +13,24 @@
 
 namespace tempera::study {
 
+// What the results of all these studies begin with.
+struct StudyHead {
+  std::string tempera;  // the version
+  std::string study;
+  int64_t seeds = 0;
+  Json settings;
+
+  static void fields(auto& self, auto&& field) {
+    field("tempera", self.tempera);
+    field("study", self.study);
+    field("seeds", self.seeds);
+    field("settings", self.settings);
+  }
+};
+
 // The frame of a study that trains one layer for every method and seed. Settings are ToySettings
-// with declare() and validate().
-template <class Settings>
+// with declare() and validate(). Results have a `head`, and `methods` by name.
+template <class Settings, class Seed, class Results>
 class ToyStudy : public Study {
  public:
   void declare(config::Options& options) final { settings_.declare(options); }
@@ -28,45 +43,41 @@ class ToyStudy : public Study {
     StudyFolder folder(settings_.out, "study " + name(), config::describe(settings_),
                        declare_fresh<Settings>, settings_.fresh);
     folder.keep();
-    const auto jobs =
-        run_grid({.title = name(),
-                  .methods = methods,
-                  .seeds = settings_.seeds,
-                  .threads = settings_.threads,
-                  .make = [&](const NamedMethod& method, int64_t seed,
-                              const auto& report) { return job(method, seed, report); }},
-                 folder);
-    Json document{{"tempera", std::string(tempera::version())},
-                  {"study", name()},
-                  {"seeds", settings_.seeds},
-                  {"settings", config::to_json(config::describe(settings_))}};
-    add_baselines(document);
-    Json& results = document["results"] = Json::object();
-    for (size_t i = 0; i < methods.size(); ++i) results[methods[i].label] = result_of(jobs[i]);
-    write_study(folder.path(), document, figure(document), page(document));
-    return {document, text(document), settings_.out};
+    const auto seeds =
+        run_grid<Seed>({.title = name(),
+                        .methods = methods,
+                        .seeds = settings_.seeds,
+                        .threads = settings_.threads,
+                        .make = [&](const NamedMethod& method, int64_t seed,
+                                    const auto& report) { return train(method, seed, report); }},
+                       folder);
+    Results results;
+    results.head = {.tempera = std::string(tempera::version()),
+                    .study = name(),
+                    .seeds = settings_.seeds,
+                    .settings = config::to_json(config::describe(settings_))};
+    add_baselines(results);
+    for (size_t i = 0; i < methods.size(); ++i)
+      results.methods.push_back({methods[i].label, over(seeds[i])});
+    const Json document = as_json(results);
+    write_study(folder.path(), document, figure(results), page(results));
+    return {document, text(results), settings_.out};
   }
 
  protected:
-  using Json = nlohmann::ordered_json;
+  using OfMethod = decltype(decltype(Results::methods)::value_type::value);
 
   virtual std::string name() const = 0;
   // Throws for a method that is unfit.
   virtual void check(const NamedMethod& method) const = 0;
   // One layer, trained and measured.
-  virtual Json job(const NamedMethod& method, int64_t seed, const ReportStep& report) const = 0;
-  virtual void add_baselines(Json& /*document*/) const {}
-  // Of a method, from the jobs of its seeds.
-  virtual Json result_of(const std::vector<Json>& seeds) const = 0;
-  virtual plot::Figure figure(const Json& document) const = 0;
-  virtual plot::HtmlReport page(const Json& document) const = 0;
-  virtual std::string text(const Json& document) const = 0;
-
-  static Json summaries(const std::vector<Json>& seeds, const std::vector<const char*>& metrics) {
-    Json result = Json::object();
-    for (const char* metric : metrics) result[metric] = summarise(seeds, metric);
-    return result;
-  }
+  virtual Seed train(const NamedMethod& method, int64_t seed, const ReportStep& report) const = 0;
+  virtual void add_baselines(Results& /*results*/) const {}
+  // Of a method, from its seeds.
+  virtual OfMethod over(const std::vector<Seed>& seeds) const = 0;
+  virtual plot::Figure figure(const Results& results) const = 0;
+  virtual plot::HtmlReport page(const Results& results) const = 0;
+  virtual std::string text(const Results& results) const = 0;
 
   Settings settings_;
 };

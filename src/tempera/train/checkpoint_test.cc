@@ -38,8 +38,6 @@ void flip_a_byte(const fs::path& path, int64_t at) {
   file.put(byte);
 }
 
-using data::error_of;
-
 void ignore(std::string_view) {}
 
 TEST(Checkpoint, ComesBackWithTheSameBits) {
@@ -69,15 +67,15 @@ TEST(Checkpoint, EveryDamageIsFound) {
   for (const char* name : {"model.safetensors", "optimizer.safetensors", "config.json"}) {
     write_checkpoint(path, sample(3));
     fs::resize_file(path / name, fs::file_size(path / name) - 1);
-    EXPECT_NE(error_of([&] { verify_checkpoint(path); }).find(" bytes instead of "),
+    EXPECT_NE(message_of([&] { verify_checkpoint(path); }).find(" bytes instead of "),
               std::string::npos);
     write_checkpoint(path, sample(3));
     flip_a_byte(path / name, static_cast<int64_t>(fs::file_size(path / name)) - 1);
-    EXPECT_NE(error_of([&] { verify_checkpoint(path); }).find("checksum is wrong"),
+    EXPECT_NE(message_of([&] { verify_checkpoint(path); }).find("checksum is wrong"),
               std::string::npos);
     write_checkpoint(path, sample(3));
     fs::remove(path / name);
-    EXPECT_NE(error_of([&] { verify_checkpoint(path); }).find(name), std::string::npos);
+    EXPECT_NE(message_of([&] { verify_checkpoint(path); }).find(name), std::string::npos);
   }
   // In the state itself no byte can change unseen, and none of its prefixes passes.
   write_checkpoint(path, sample(3));
@@ -102,7 +100,7 @@ TEST(Checkpoint, FilesOfAnotherOneAreRefused) {
   write_checkpoint(folder.path() / "b", sample(2));
   fs::copy_file(folder.path() / "a" / "model.safetensors",
                 folder.path() / "b" / "model.safetensors", fs::copy_options::overwrite_existing);
-  EXPECT_NE(error_of([&] { verify_checkpoint(folder.path() / "b"); }).find("of another"),
+  EXPECT_NE(message_of([&] { verify_checkpoint(folder.path() / "b"); }).find("of another"),
             std::string::npos);
 }
 
@@ -136,7 +134,7 @@ TEST(RunFolder, TheNewestCompleteCheckpointWins) {
   EXPECT_EQ(run.newest(ignore)->state["step"], 40);
 
   for (const int64_t step : {20, 30, 40}) fs::remove(run.checkpoint_path(step) / "state.json");
-  EXPECT_NE(error_of([&] { run.newest(ignore); }).find("can be used"), std::string::npos);
+  EXPECT_NE(message_of([&] { run.newest(ignore); }).find("can be used"), std::string::npos);
 }
 
 TEST(RunFolder, LeftoversAreRemovedAndStrangersSkipped) {
@@ -174,7 +172,7 @@ TEST(RunFolder, HoldsTheRunOfOneVerb) {
     run.begin({}, "");
     run.keep();
   }
-  EXPECT_NE(error_of([&] {
+  EXPECT_NE(message_of([&] {
               const RunFolder run(folder.path() / "run", "finetune");
             }).find("holds a run of `tempera train`"),
             std::string::npos);
@@ -185,7 +183,7 @@ TEST(RunFolder, OneProcessAtATimeAndNothingForeign) {
   const auto path = folder.path() / "run";
   {
     const RunFolder run(path, "train");
-    const std::string message = error_of([&] { const RunFolder second(path, "train"); });
+    const std::string message = message_of([&] { const RunFolder second(path, "train"); });
     EXPECT_NE(message.find("another process (pid " + std::to_string(::getpid()) + ")"),
               std::string::npos)
         << message;
@@ -193,13 +191,14 @@ TEST(RunFolder, OneProcessAtATimeAndNothingForeign) {
   EXPECT_FALSE(fs::exists(path));  // nothing began
   fs::create_directories(path);
   write_file(path / "thesis.tex", "text");
-  EXPECT_NE(error_of([&] { const RunFolder run(path, "train"); }).find("thesis.tex"),
+  EXPECT_NE(message_of([&] { const RunFolder run(path, "train"); }).find("thesis.tex"),
             std::string::npos);
   EXPECT_EQ(std::distance(fs::directory_iterator(path), {}), 1);
   write_file(folder.path() / "file", "text");
-  EXPECT_NE(
-      error_of([&] { const RunFolder run(folder.path() / "file", "train"); }).find("not a folder"),
-      std::string::npos);
+  EXPECT_NE(message_of([&] {
+              const RunFolder run(folder.path() / "file", "train");
+            }).find("not a folder"),
+            std::string::npos);
 }
 
 TEST(RunLog, DropsWhatAResumedRunWritesAgainAndATornLine) {

@@ -50,7 +50,7 @@ void GraphStep::record() {
   graph_->capture(
       [&] {
         forward_and_backward();
-        // Who has no gradient now has none later.
+        // A parameter that this step gave no gradient gets none in later ones either.
         std::vector<ops::AdamWTensor> moving;
         for (ops::AdamWTensor& tensor : optimizer_.tensors()) {
           if (!tensor.parameter.grad().defined()) continue;

@@ -79,14 +79,10 @@ void put_aside(const fs::path& path) {
 std::optional<RunMark> read_mark(const WorkFolder& folder, const std::string& verb) {
   if (!folder.is_marked()) return std::nullopt;
   const std::string file = folder.mark().string();
-  const std::string text = read_file(file, kMostSettings);
-  const auto parsed = io::parse_json(text, file);
-  const auto is_text = [&](const char* key) {
-    return parsed.contains(key) && parsed[key].is_string();
-  };
-  TEMPERA_CHECK(parsed.is_object() && is_text("id") && parsed.contains("settings"), file,
+  const Json run = io::parse_ordered_json(read_file(file, kMostSettings), file);
+  const auto is_text = [&](const char* key) { return run.contains(key) && run[key].is_string(); };
+  TEMPERA_CHECK(run.is_object() && is_text("id") && run.contains("settings"), file,
                 " is not the description of a run; give another folder with --out");
-  const Json run = Json::parse(text);
   RunMark mark{.verb = run.value("verb", verb),
                .settings = run["settings"],
                .id = run["id"].get<std::string>(),

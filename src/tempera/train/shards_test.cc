@@ -4,13 +4,12 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
+#include "tempera/base/testing.h"
 #include "tempera/data/testing.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::train {
 namespace {
-
-using data::error_of;
 
 // A tensor of 10 numbers in stretches of so many.
 StretchMap stretch(int64_t begin, int64_t length) {
@@ -53,7 +52,7 @@ TEST(Shards, WhatDoesNotFitIsNamed) {
   const TempFolder folder;
   Json state = three_ranks(folder.path());
   const auto error = [&](const StretchMap& wanted) {
-    return error_of([&] { read_stretches(folder.path(), state, wanted); });
+    return message_of([&] { read_stretches(folder.path(), state, wanted); });
   };
   EXPECT_NE(error({{"v.first", {torch::zeros({1}), 0, {1}}}}).find("lacks 'v.first'"),
             std::string::npos);

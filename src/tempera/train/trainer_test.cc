@@ -152,8 +152,6 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
   return largest;
 }
 
-using data::error_of;
-
 // Models this small are slower with more threads.
 class TrainerTest : public testing::Test {
  protected:
@@ -386,7 +384,7 @@ TEST_F(TrainerTest, SaysWhereNumbersBecameInfinite) {
   };
   Trainer trainer(few_steps(9), model, text_data(), events);
   trainer.attach(folder);
-  const std::string message = error_of([&] { trainer.run(); });
+  const std::string message = message_of([&] { trainer.run(); });
   EXPECT_NE(message.find("step 6"), std::string::npos) << message;
   EXPECT_NE(message.find("the activations of layer 1 are "), std::string::npos) << message;
   // The validation after step 5 was not finite, so that it is no best one to keep.
@@ -400,7 +398,7 @@ TEST_F(TrainerTest, SaysWhereNumbersBecameInfinite) {
   const auto trained = nn::make_model(small_model(), 5);
   trained->load_state(model->state());
   Trainer second(few_steps(9), trained, text_data(), {});
-  const std::string parameter = error_of([&] { second.run(); });
+  const std::string parameter = message_of([&] { second.run(); });
   EXPECT_NE(parameter.find("the parameter " + model->parameter_list().front().name + " is NaN"),
             std::string::npos)
       << parameter;
@@ -409,7 +407,7 @@ TEST_F(TrainerTest, SaysWhereNumbersBecameInfinite) {
 TEST_F(TrainerTest, RefusesWhatDoesNotFit) {
   nn::ModelConfig config = small_model();
   config.vocabulary = 100;
-  EXPECT_NE(error_of([&] { train(few_steps(1), config); }).find("vocabulary mismatch"),
+  EXPECT_NE(message_of([&] { train(few_steps(1), config); }).find("vocabulary mismatch"),
             std::string::npos);
   TrainOptions options = few_steps(1);
   options.micro_batch = 5;
@@ -423,7 +421,7 @@ TEST_F(TrainerTest, RefusesWhatDoesNotFit) {
   first.attach(folder);
   first.run();
   Trainer second(few_steps(8), nn::make_model(small_model(), 5), text_data(/*seed=*/2), {});
-  EXPECT_NE(error_of([&] { second.attach(folder); }).find("the data is not the same"),
+  EXPECT_NE(message_of([&] { second.attach(folder); }).find("the data is not the same"),
             std::string::npos);
 }
 

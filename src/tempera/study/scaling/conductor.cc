@@ -435,7 +435,7 @@ ResultFolder::ResultFolder(fs::path jobs, bool any_build)
     if (file.extension() != ".json" || !entry.is_regular_file() ||
         file.filename().string().starts_with("."))
       continue;
-    JobResult result = result_of(read_result(file), file.string());
+    JobResult result = result_of(read_json(file), file.string());
     TEMPERA_CHECK(any_build_ || result.build == build_id(), file.string(),
                   " was made by another build of tempera (", result.build, "; this one is ",
                   build_id(),
@@ -451,7 +451,7 @@ const JobResult* ResultFolder::find(const Job& job) const {
 
 void ResultFolder::read(const Job& job) {
   const fs::path file = result_file(jobs_, job);
-  results_.insert_or_assign(job.id(), result_of(read_result(file), file.string()));
+  results_.insert_or_assign(job.id(), result_of(read_json(file), file.string()));
 }
 
 Progressed run_study(const Plan& plan, const WorkerSetup& setup, const RunOptions& options) {

@@ -7,6 +7,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/progress.h"
+#include "tempera/base/text_table.h"
 #include "tempera/study/tables.h"
 
 namespace tempera::study::scaling {
@@ -44,7 +45,11 @@ struct Lines {
   std::string caption;
   std::vector<std::vector<std::string>> rows;  // the header first
 
-  std::string terminal() const { return concat(caption, "\n", aligned(rows)); }
+  std::string terminal() const {
+    TextTable table(rows.front());
+    for (size_t i = 1; i < rows.size(); ++i) table.add(rows[i]);
+    return concat(caption, "\n", table.text());
+  }
   plot::Table page() const {
     plot::Table table{.caption = caption, .header = rows.front()};
     for (size_t i = 1; i < rows.size(); ++i) {
@@ -240,7 +245,7 @@ plot::HtmlReport page(const Shown& study, const nlohmann::ordered_json& document
       "The learning rate falls with the root of the width. Its constant is the geometric mean of "
       "the best rates of the two smallest sizes, found for each method and norm with a seed of "
       "its own; at the third size half and twice the rate were tried, too.");
-  say_how_made(report, document, command);
+  say_how_made(report, document.at("tempera").get<std::string>(), document.at("settings"), command);
   return report;
 }
 

@@ -8,6 +8,7 @@
 #include "tempera/base/files.h"
 #include "tempera/base/interrupt.h"
 #include "tempera/base/progress.h"
+#include "tempera/base/text_table.h"
 #include "tempera/base/version.h"
 #include "tempera/config/common.h"
 #include "tempera/config/settings.h"
@@ -126,7 +127,7 @@ void check_text(const train::DataSource& source, const Plan& plan, const fs::pat
     write_file(file, text_mark(source, shortest).dump(1) + "\n");
     return;
   }
-  const Json before = read_result(file);
+  const Json before = read_json(file);
   const Json now = text_mark(source, before.value("context", int64_t{1}));
   TEMPERA_CHECK(before == now, "the text is not the one that the study in '", folder.string(),
                 "' began with; bring that back, or give another folder with --out");

@@ -1,14 +1,16 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
-namespace tempera::bench {
+namespace tempera {
 
-// Columns aligned to the right, two spaces apart.
-class Table {
+// A table for a terminal: columns two spaces apart, the first aligned to the left, the others to
+// the right.
+class TextTable {
  public:
-  explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}
+  explicit TextTable(std::vector<std::string> head) : rows_{std::move(head)} {}
   void add(std::vector<std::string> row);  // as many cells as the head has
   std::string text() const;
 
@@ -23,4 +25,4 @@ std::string scientific(double value);
 // "12.3 MB"
 std::string megabytes(int64_t bytes);
 
-}  // namespace tempera::bench
+}  // namespace tempera
