@@ -117,7 +117,7 @@ class Calibrate(Verb):
 
     def command(self, out):
         return words(self.program, "calibrate", self.given / "model", "--text", self.given / "text.txt", "--out", out,
-                     "--context", 128, "--controls", "--tokens", 128 * 60, "--step-tokens", 128, "--eval-tokens", 8192,
+                     "--context", 128, "--controls", "norm", "--tokens", 128 * 60, "--step-tokens", 128, "--eval-tokens", 8192,
                      "--eval-lengths", "64,128", *ONE_CORE)
 
     def result(self, out):

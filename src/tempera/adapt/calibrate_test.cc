@@ -154,7 +154,7 @@ TEST_F(CalibrateTest, TextThatIsBothLearnedFromAndMeasuredOnIsTold) {
   const Call made = call(same, "out");
   EXPECT_TRUE(
       says(made.said, "warning: '" + text_.string() + "' is the text that is learned from"));
-  EXPECT_TRUE(says(made.result.value().warnings.at(0), "is the text that is learned from"));
+  EXPECT_TRUE(says(made.result.value().warnings.back(), "is the text that is learned from"));
 }
 
 }  // namespace

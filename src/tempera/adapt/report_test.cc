@@ -52,8 +52,8 @@ TEST(Report, PlacesThatGotWorseAreNamed) {
 TEST(Report, TheTextHasBothModelsSideBySide) {
   const std::string text = to_text(some_result());
   EXPECT_TRUE(says(text, "head,value: 8 numbers learned of 12.3k, on 500k tokens at length 64"));
-  EXPECT_TRUE(says(text, "before         after\n"));
-  EXPECT_TRUE(says(text, "32-63                          20.00         15.00\n"));
+  EXPECT_TRUE(says(text, "before                 after\n"));
+  EXPECT_TRUE(says(text, "32-63                                  20.00                 15.00\n"));
   EXPECT_TRUE(says(text, "temperature a_q         mean 1.000, 0.500 to 1.500\n"));
   EXPECT_EQ(text.find("a_k"), std::string::npos);
   EXPECT_TRUE(says(text, "warning: the text is short\n"));

@@ -80,7 +80,7 @@ Verb calibrate_verb() {
       {{"tempera calibrate MODEL --text book.txt",
         "norm gains and temperatures that fold into the weights"},
        {"tempera calibrate MODEL --text book.txt --context 16384", "and a longer context"},
-       {"tempera calibrate MODEL --text book.txt --learn ssa --controls",
+       {"tempera calibrate MODEL --text book.txt --learn ssa --controls norm",
         "another method, with controls"}},
       run);
 }
