@@ -58,7 +58,7 @@ def finished(scales, q, n):
 
 
 def test_all_methods_of_the_program_are_there():
-    assert NAMES[:4] == ["softmax", "focal", "focal-learned", "ssa"] and len(NAMES) == 11
+    assert NAMES[:4] == ["softmax", "focal", "focal-learned", "ssa"] and len(set(NAMES)) == len(NAMES) > 10
     ssa = next(method for method in tempera.methods() if method["name"] == "ssa")
     assert {"name": "f", "default": "shared"}.items() <= next(o for o in ssa["options"] if o["name"] == "f").items()
 
