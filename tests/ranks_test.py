@@ -317,7 +317,7 @@ def kill_under_torchrun(text, out, ranks, kills, draw):
 def test_kills_under_torchrun_lose_nothing(tmp_path, text, of_two):
     draw = random.Random(1)
     killed = 0
-    while killed < (100 if LONG else 2):
+    while killed < (24 if LONG else 2):
         out = tmp_path / f"run-{killed}"
         killed += kill_under_torchrun(text, out, 2, 12 if LONG else 2, draw)
         log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
