@@ -94,7 +94,12 @@ void run_in_world(const dist::Options& options, config::Device device,
   if (place && options.ranks > 0 && options.ranks != place->size)
     throw UsageError(concat("--ranks ", options.ranks, " given, and the environment says that ",
                             place->size, " ranks were started; leave --ranks out"));
-  if (!place && options.ranks > 1) return dist::run_ranks(options.ranks);
+  if (!place && options.ranks > 1) {
+    // What no rank can do is said once, before they start.
+    if (options.backend == dist::BackendChoice::kNccl)
+      dist::group_kind(options.backend, models::resolve_device(device).type());
+    return dist::run_ranks(options.ranks);
+  }
   const InterruptGuard guard;
   if (!place || place->size == 1) {
     dist::World alone;

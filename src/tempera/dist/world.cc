@@ -15,7 +15,6 @@
 #include "tempera/ops/torch.h"
 
 namespace tempera::dist {
-namespace {
 
 Group::Kind group_kind(BackendChoice choice, c10::DeviceType device) {
   if (choice == BackendChoice::kNccl) {
@@ -26,6 +25,8 @@ Group::Kind group_kind(BackendChoice choice, c10::DeviceType device) {
   const bool nccl = choice == BackendChoice::kAuto && device == c10::kCUDA && Group::has_nccl();
   return nccl ? Group::Kind::kNccl : Group::Kind::kGloo;
 }
+
+namespace {
 
 // Two ranks on one GPU work, slowly, through Gloo alone.
 void check_gpus(const Place& place, Group::Kind kind) {

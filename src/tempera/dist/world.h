@@ -15,6 +15,9 @@
 
 namespace tempera::dist {
 
+// How ranks on such a device talk; throws UsageError where the choice does not suit it.
+Group::Kind group_kind(BackendChoice choice, c10::DeviceType device);
+
 // The processes that work on one job, the ranks. A world of one has no connections, and its
 // operations do nothing.
 //
