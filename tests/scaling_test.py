@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from program import PROGRAM, run
+from program import LONG, PROGRAM, run
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
@@ -25,6 +25,9 @@ eval-tokens = 1024
 held-out = 0.2
 """
 CELLS = 3 * 2 * 2 * 2
+
+
+long = pytest.mark.skipif(not LONG, reason="trains a study of its own: TEMPERA_LONG=1")
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +95,7 @@ def test_a_study_is_a_report_a_table_and_all_its_numbers(place):
     assert not [path for path in (out / "jobs").iterdir() if path.is_dir()]  # weights are not kept
 
 
+@long
 def test_methods_get_the_same_order_and_first_weights(place):
     """Focal attention with a temperature of 1 is plain attention: the same bits."""
     (place / "same.toml").write_text(GRID.replace('"ssa"', '"focal:t=1"').replace("[2000, 4000]", "[2000]"))
@@ -188,6 +192,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(place):
     assert losses(place, "stopped") == losses(place, "done")
 
 
+@long
 def test_a_worker_that_dies_is_replaced(place):
     process = start(place, "orphan")
     wait_for(process, lambda: finished(place, "orphan") >= 1)
@@ -197,6 +202,7 @@ def test_a_worker_that_dies_is_replaced(place):
     assert finished(place, "orphan") == CELLS
 
 
+@long
 def test_workers_end_with_their_study(place):
     process = start(place, "killed")
     wait_for(process, lambda: finished(place, "killed") >= 1)
@@ -224,6 +230,7 @@ def test_seconds_leave_the_rest_for_another_call(place):
     assert losses(place, "short") == losses(place, "done")
 
 
+@long
 def test_a_model_that_diverges_is_kept_shown_and_in_no_fit(place):
     (place / "wild.toml").write_text(GRID.replace("learning-rate = 0.003", "learning-rate = 1e6"))
     result = study(place, "wild", grid="wild.toml")
@@ -237,6 +244,7 @@ def test_a_model_that_diverges_is_kept_shown_and_in_no_fit(place):
     assert re.search(rf"{len(diverged)} models diverged or failed", result.stdout)
 
 
+@long
 def test_rates_are_tuned_by_one_rule_and_shown(place):
     (place / "tuned.toml").write_text(GRID.replace("learning-rate = 0.003", "rates = [1, 2]").replace("[2000, 4000]", "[2000]")
                                       .replace("seeds = 2", "seeds = 1"))
