@@ -140,7 +140,7 @@ def _before(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         raise RuntimeError("an attention with a temperature was called without its model, which says what every row can see; "
                            "call the model")
     x = args[0] if args else kwargs["hidden_states"]
-    cache = kwargs.get("past_key_values")
+    cache = kwargs.get("past_key_values", kwargs.get("layer_past"))  # the latter is GPT-NeoX's word
     states = _states_of(cache) if cache is not None and temperature.keeps_state else None
     length = int(cache.get_seq_length(module.layer_idx)) if states is not None else 0
     past = states.last(module.layer_idx, length) if states is not None else None
