@@ -42,7 +42,7 @@ constexpr std::array<std::string_view, 24> kNames = {
     "Caldrin",  "Zofiane", "Hestrom",  "Luvanne", "Drusko",  "Elphira", "Gorlan",  "Nazmira",
     "Wystan",   "Kirelle", "Thornby",  "Ulvara",  "Fenwald", "Isolka",  "Ravindo", "Sabrelle"};
 
-constexpr size_t kPeople = 4;
+constexpr size_t kNeedles = 4;
 
 std::string told(const Association& association, std::string_view name) {
   std::string fact(association.fact);
@@ -58,7 +58,7 @@ RulerCase make_association(const RulerSource& source, int64_t length, data::Rand
   constexpr int64_t kNewTokens = 32;
   const auto draw = [&](size_t count) {
     std::vector<uint32_t> drawn;
-    while (drawn.size() < kPeople) {
+    while (drawn.size() < kNeedles) {
       const uint32_t one = random.below(static_cast<uint32_t>(count));
       if (std::set<uint32_t>(drawn.begin(), drawn.end()).contains(one)) continue;
       drawn.push_back(one);
@@ -71,7 +71,7 @@ RulerCase make_association(const RulerSource& source, int64_t length, data::Rand
       .preamble = "Some people are mentioned in the text below. You will be asked about one.\n",
       .needles = {},
       .questions = {{"\nQuestion: " + question + " Give the name.\nAnswer:", " 0"}}};
-  for (size_t i = 0; i < kPeople; ++i)
+  for (size_t i = 0; i < kNeedles; ++i)
     text.needles.push_back({random.uniform(), told(kAssociations[facts[i]], kNames[names[i]])});
   auto requests =
       hide(text, source.text, source.tokenizer, length - kNewTokens, random, /*group=*/0);
