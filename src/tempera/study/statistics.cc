@@ -66,11 +66,13 @@ double confidence_half_width(const std::vector<double>& values) {
 }
 
 Summary summarise(std::vector<double> values) {
-  return {.mean = mean(values),
-          .sd = standard_deviation(values),
-          .ci95 = confidence_half_width(values),
-          .seeds = std::move(values),
-          .p_against_first = {}};
+  Summary summary{.mean = mean(values),
+                  .sd = standard_deviation(values),
+                  .ci95 = confidence_half_width(values),
+                  .seeds = {},
+                  .p_against_first = {}};
+  summary.seeds = std::move(values);
+  return summary;
 }
 
 double student_two_sided(double t, double freedom) {
