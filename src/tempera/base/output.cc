@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -125,6 +124,17 @@ bool is_lock(const fs::path& path) {
   ::close(descriptor);
   return is_lock_text(text);
 }
+
+// Over the whole file, and of the open file and not of the process: two threads exclude each other
+// too, and a child that closes its copy lets go of nothing.
+struct flock whole_file(short type) {
+  struct flock range = {};
+  range.l_type = type;
+  range.l_whence = SEEK_SET;
+  return range;
+}
+
+bool is_held_by_another(int error) { return error == EAGAIN || error == EACCES; }
 
 // Whether the name still leads to the open file: its holder may have removed it meanwhile.
 bool same_file(int descriptor, const fs::path& path) {
@@ -301,6 +311,20 @@ void WorkFolder::lock() {
     const ssize_t written = ::pwrite(lock_, pid.data(), pid.size(), 0);
 }
 
+bool is_worked_in(const fs::path& folder) {
+  const fs::path path = folder / kLock;
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (descriptor < 0) {
+    TEMPERA_CHECK(errno == ENOENT, "cannot read ", path.string(), ": ", reason(errno));
+    return false;
+  }
+  // Asks and takes nothing: a process that is just opening the folder must not find it locked.
+  struct flock range = whole_file(F_RDLCK);
+  const bool held = ::fcntl(descriptor, F_OFD_GETLK, &range) == 0 && range.l_type != F_UNLCK;
+  ::close(descriptor);
+  return held;
+}
+
 // False where the holder removed its lock, and perhaps the folder, before it let go of it.
 bool WorkFolder::try_lock() {
   if (!is_folder(path_)) made_ = MadeFolder(path_);
@@ -315,10 +339,11 @@ bool WorkFolder::try_lock() {
   const std::string text = read_lock(lock_);
   TEMPERA_CHECK(is_lock_text(text), "'", path_.string(),
                 "' holds a 'lock' that this program did not write", kAdvice);
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+  const struct flock range = whole_file(F_WRLCK);
+  if (::fcntl(lock_, F_OFD_SETLK, &range) != 0) {
     const int error = errno;
     made_lock_ = false;
-    TEMPERA_CHECK(error == EWOULDBLOCK, "cannot lock ", path.string(), ": ", reason(error));
+    TEMPERA_CHECK(is_held_by_another(error), "cannot lock ", path.string(), ": ", reason(error));
     const std::string holder = text.substr(0, text.find('\n'));
     throw Error(concat("another process", holder.empty() ? "" : " (pid " + holder + ")",
                        " is working in '", path_.string(),

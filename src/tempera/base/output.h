@@ -45,6 +45,9 @@ class NewOutput {
   MadeFolder parent_;
 };
 
+// Whether a process is working in a run's folder now.
+bool is_worked_in(const std::filesystem::path& folder);
+
 // A folder in which a run works and goes on after an interruption. It belongs to one process at a
 // time, by a lock that ends with the process, however it ends.
 class WorkFolder {

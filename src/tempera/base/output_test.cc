@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+#include <vector>
+
 #include "tempera/base/files.h"
 #include "tempera/base/testing.h"
 
@@ -242,12 +246,39 @@ TEST(WorkFolder, RefusesWhatIsNotARuns) {
 
 TEST(WorkFolder, BelongsToOneAtATime) {
   const TempFolder folder;
+  EXPECT_FALSE(is_worked_in(folder.path() / "run"));
   {
     const WorkFolder work(folder.path() / "run", {});
+    EXPECT_TRUE(is_worked_in(folder.path() / "run"));
     EXPECT_TRUE(says(message_of([&] { const WorkFolder second(folder.path() / "run", {}); }),
                      concat("another process (pid ", ::getpid(), ")")));
   }
   EXPECT_FALSE(fs::exists(folder.path() / "run"));
+  {
+    WorkFolder work(folder.path() / "kept", {});
+    work.keep();
+  }
+  ASSERT_TRUE(fs::exists(folder.path() / "kept" / "lock"));
+  EXPECT_FALSE(is_worked_in(folder.path() / "kept"));
+}
+
+// However long a process that asks is stopped in between.
+TEST(WorkFolder, OpensWhileOthersAskWhoWorksThere) {
+  const TempFolder folder;
+  const auto path = folder.path() / "run";
+  {
+    WorkFolder work(path, {});
+    work.keep();
+  }
+  std::atomic<bool> done = false;
+  std::vector<std::thread> asking;
+  for (int i = 0; i < 4; ++i)
+    asking.emplace_back([&] {
+      while (!done) is_worked_in(path);
+    });
+  for (int time = 0; time < 200; ++time) EXPECT_NO_THROW(WorkFolder(path, {})) << time;
+  done = true;
+  for (auto& thread : asking) thread.join();
 }
 
 }  // namespace
