@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "tempera/base/error.h"
-#include "tempera/kernels/problem.h"
-#include "tempera/kernels/reference.h"
+#include "tempera/kernels/reference/attention.h"
+#include "tempera/kernels/reference/problem.h"
 
 namespace tempera::kernels {
 namespace {

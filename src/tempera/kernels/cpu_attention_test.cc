@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <new>
 #include <string>
@@ -12,7 +13,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/parallel.h"
-#include "tempera/kernels/agreement.h"
+#include "tempera/kernels/reference/agreement.h"
 
 namespace tempera::kernels {
 namespace {
@@ -170,6 +171,73 @@ TYPED_TEST(CpuAttention, ALoudOtherRowMovesNoBitOfAnEarlierRow) {
         moved = moved || before[at] != after[at];
     }
     EXPECT_TRUE(moved) << name;
+  }
+}
+
+template <class T>
+void fill_row(Tensor<T>& tensor, int64_t head, int64_t row, double value) {
+  const Extent& e = tensor.extent();
+  for (int64_t c = 0; c < e.size; ++c)
+    tensor.at((head * e.rows + row) * e.size + c) = from_double<T>(value);
+}
+
+// Rows that see a NaN are NaNs, whatever else they see and wherever it stands; others are not,
+// unless it is a value, which a weight of 0 does not hide.
+TYPED_TEST(CpuAttention, ANanShowsInTheRowsThatSeeIt) {
+  using T = TypeParam;
+  Serial serial;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const char* name : {"rows_1", "rows_33", "rows_257", "cap", "bias", "causal_window_3"})
+    for (const auto& [operand, row] :
+         {std::pair("q", 0), {"q", 20}, {"k", 0}, {"k", 1}, {"k", 20}, {"v", 5}}) {
+      const Case c = case_named(name);
+      if (row >= c.shape.q_rows) continue;
+      Problem<T> problem(c, kPrecision<T>);
+      fill_row(problem.tensors().at(operand), /*head=*/0, row, nan);
+      run_forward(problem, serial);
+      const std::vector<double> out = problem.tensors().at("out").values();
+      for (int64_t i = 0; i < c.shape.q_rows; ++i) {
+        const bool sees =
+            *operand == 'q' ? i == row : i >= row && (c.window == 0 || i - row < c.window);
+        if (*operand == 'v' && !sees) continue;
+        ASSERT_EQ(std::isnan(out[static_cast<size_t>(i * c.shape.v_size)]), sees)
+            << name << ": " << operand << "[" << row << "] seen by row " << i;
+      }
+    }
+}
+
+// The bias hides every key but one, which is a NaN.
+TYPED_TEST(CpuAttention, ANanShowsBesideKeysThatTheBiasHides) {
+  using T = TypeParam;
+  Serial serial;
+  for (const int64_t key : {0, 7, 16, 32}) {
+    Problem<T> problem(case_named("bias"), kPrecision<T>);
+    auto& bias = problem.reals().at("bias");
+    for (int64_t i = 0; i < bias.extent().count(); ++i)
+      if (i % bias.extent().size != key) bias.at(i) = -std::numeric_limits<float>::infinity();
+    fill_row(problem.tensors().at("k"), /*head=*/0, key, std::numeric_limits<double>::quiet_NaN());
+    run_forward(problem, serial);
+    const Extent& e = problem.tensors().at("out").extent();
+    const std::vector<double> out = problem.tensors().at("out").values();
+    for (int64_t i = 0; i < e.rows; ++i)
+      ASSERT_EQ(std::isnan(out[static_cast<size_t>(i * e.size)]), i >= key) << key << ", row " << i;
+  }
+}
+
+TYPED_TEST(CpuAttention, ANanShowsInDecoding) {
+  using T = TypeParam;
+  const auto two = make_thread_pool(2);
+  Case c = case_named("decode_5");
+  c.shape.batch = 1;
+  c.lengths = {200};
+  for (const double cap : {0.0, 2.0}) {
+    c.cap = cap;
+    Problem<T> problem(c, kPrecision<T>);
+    fill_row(problem.tensors().at("q"), /*head=*/0, 3, std::numeric_limits<double>::quiet_NaN());
+    run_decode(problem, *two);
+    const std::vector<double> out = problem.tensors().at("out").values();
+    for (int64_t i = 0; i < 5; ++i)
+      EXPECT_EQ(std::isnan(out[static_cast<size_t>(i * c.shape.v_size)]), i == 3) << i;
   }
 }
 

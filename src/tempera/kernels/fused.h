@@ -23,27 +23,45 @@ struct NormParams {
   bool centred = false;
 };
 
-// h is written where there is a residual. mean (only where centred) and rstd, one a row, are what
-// the backward pass needs.
+// mean and rstd are what the backward pass needs.
 template <class T>
-void norm_forward(const NormParams<T>& params, T* h, T* y, float* mean, float* rstd,
-                  Parallel& parallel);
+struct NormOutputs {
+  T* h = nullptr;  // required with a residual; the norm reads h as it was rounded to T
+  T* y = nullptr;
+  float* mean = nullptr;  // (rows); where centred
+  float* rstd = nullptr;  // (rows)
+};
+template <class T>
+void norm_forward(const NormParams<T>& params, const NormOutputs<T>& outputs, Parallel& parallel);
 
+template <class T>
+struct NormGradients {
+  const float* mean = nullptr;
+  const float* rstd = nullptr;
+  const T* d_y = nullptr;
+  const T* d_h = nullptr;   // what reaches h past the norm; absent: 0
+  T* d_x = nullptr;         // of h, and so of x and of the residual
+  float* d_gain = nullptr;  // absent, like d_bias: not wanted
+  float* d_bias = nullptr;
+};
 // Floats of workspace for the backward pass.
 int64_t norm_backward_workspace(int64_t size);
-// Of h, which is given as x without a residual. d_x = the gradient that comes through y + d_h; d_h,
-// d_gain and d_bias may be absent.
+// params.x: h of the forward pass (x where there was no residual); params.residual is not read.
 template <class T>
-void norm_backward(const NormParams<T>& params, const float* mean, const float* rstd, const T* d_y,
-                   const T* d_h, T* d_x, float* d_gain, float* d_bias, Parallel& parallel,
-                   float* workspace);
+void norm_backward(const NormParams<T>& params, const NormGradients<T>& gradients,
+                   Parallel& parallel, float* workspace);
 
 // y = silu(gate) * up, where a row of gate_up is the gate's `size` columns and then up's.
 template <class T>
-void swiglu_forward(int64_t rows, int64_t size, const T* gate_up, T* y, Parallel& parallel);
+struct SwigluParams {
+  int64_t rows = 0;
+  int64_t size = 0;  // columns of y
+  const T* gate_up = nullptr;
+};
 template <class T>
-void swiglu_backward(int64_t rows, int64_t size, const T* gate_up, const T* d_y, T* d_gate_up,
-                     Parallel& parallel);
+void swiglu_forward(const SwigluParams<T>& params, T* y, Parallel& parallel);
+template <class T>
+void swiglu_backward(const SwigluParams<T>& params, const T* d_y, T* d_gate_up, Parallel& parallel);
 
 // Rotates the first 2 * pairs columns of every row: column c with column c + pairs, by the angle of
 // (row, c). The rest is copied. x and y are Rows over (batch, head, row); cos and sin are (rows,

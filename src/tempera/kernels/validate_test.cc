@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "tempera/base/error.h"
-#include "tempera/kernels/problem.h"
+#include "tempera/kernels/reference/problem.h"
 
 namespace tempera::kernels {
 namespace {

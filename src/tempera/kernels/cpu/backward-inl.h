@@ -212,9 +212,7 @@ class BackwardTask {
     float* scores = w_.scores + r * kBackwardKeys;
     float* d_scores = w_.d_scores + r * kBackwardKeys;
     const LogitRow logits(p_, part.batch, h, i, key, span);
-    const DropoutRow drop = dropout_row(
-        p_.seed, static_cast<uint64_t>((part.batch * p_.shape.q_heads + h) * p_.shape.q_rows + i));
-    const uint32_t threshold = dropout_threshold(static_cast<double>(p_.dropout));
+    const Dropout dropout(p_, part.batch, h, i);
     float* d_bias = g_.bias ? g_.bias.at(part.batch, h, i) + key : nullptr;
     const Vec lse = set(w_.lse[at]);
     const Vec offset = set(w_.offset[at]);
@@ -222,10 +220,8 @@ class BackwardTask {
     for (int64_t c = 0; c < width; c += kLanes) {
       const auto seen = inside(c, span.begin, span.end);
       const Vec capped = hn::IfThenElseZero(seen, logits.capped(load(scores + c), c));
-      const Vec z = logits.has_post ? hn::Mul(capped, set(logits.post)) : capped;
-      const Vec p = hn::IfThenElseZero(seen, exp(hn::Sub(z, lse)));
-      const Vec keep =
-          p_.dropout > 0 ? keep_scale(drop, key + c, threshold, 1 / (1 - p_.dropout)) : set(1.0F);
+      const Vec p = hn::IfThenElseZero(seen, exp(hn::Sub(logits.post(capped), lse)));
+      const Vec keep = dropout(key + c);
       const Vec d_p = hn::IfThenElseZero(seen, load(d_scores + c));
       const Vec d_logit = hn::Mul(p, hn::MulSub(d_p, keep, offset));
       d_post = hn::MulAdd(d_logit, finite(capped), d_post);

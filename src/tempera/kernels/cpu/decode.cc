@@ -56,8 +56,8 @@ struct DecodeWorkspace {
   DecodePlan plan;
   float* head_max;
 
-  DecodeWorkspace(Arena& arena, const Shape& s, int workers)
-      : plan(arena, s, workers), head_max(arena.floats(s.batch * s.q_heads)) {}
+  DecodeWorkspace(Arena& arena, const Shape& s, int workers, bool paged)
+      : plan(arena, s, workers, paged), head_max(arena.floats(s.batch * s.q_heads)) {}
 };
 
 bool is_empty(const Shape& s) { return s.batch == 0 || s.q_heads == 0 || s.q_rows == 0; }
@@ -69,7 +69,7 @@ template <class T>
 size_t decode_workspace(const DecodeParams<T>& params, int workers) {
   if (cpu::is_empty(params.attention.shape)) return 0;
   cpu::Arena arena;
-  cpu::DecodeWorkspace(arena, params.attention.shape, workers);
+  cpu::DecodeWorkspace(arena, params.attention.shape, workers, params.block_table != nullptr);
   return arena.used();
 }
 
@@ -85,7 +85,8 @@ void decode(const DecodeParams<T>& params, const AttentionOutputs<T>& outputs, P
     return;
   }
   cpu::Arena arena(workspace);
-  const cpu::DecodeWorkspace memory(arena, shape, parallel.workers());
+  const cpu::DecodeWorkspace memory(arena, shape, parallel.workers(),
+                                    params.block_table != nullptr);
   if constexpr (std::is_same_v<T, float>) {
     HWY_DYNAMIC_DISPATCH(cpu::decode_float)
     (params, outputs, memory.plan, memory.head_max, parallel);

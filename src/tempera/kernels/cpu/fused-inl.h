@@ -35,12 +35,11 @@ struct RowTasks {
 };
 
 template <class T>
-HWY_INLINE void norm_row(const NormParams<T>& p, int64_t row, T* h, T* y, float* mean,
-                         float* rstd) {
+HWY_INLINE void norm_row(const NormParams<T>& p, const NormOutputs<T>& out, int64_t row) {
   const T* x = p.x + row * p.size;
   if (p.residual) {
     const T* residual = p.residual + row * p.size;
-    h += row * p.size;
+    T* h = out.h + row * p.size;
     for_vectors(p.size, [&](int64_t c, int64_t left) {
       store_some(hn::Add(load_some(x + c, left), load_some(residual + c, left)), h + c, left);
     });
@@ -52,7 +51,7 @@ HWY_INLINE void norm_row(const NormParams<T>& p, int64_t row, T* h, T* y, float*
     Vec sum = hn::Zero(F32());
     for_vectors(p.size,
                 [&](int64_t c, int64_t left) { sum = hn::Add(sum, load_some(x + c, left)); });
-    centre = mean[row] = sum_lanes(sum) / size;
+    centre = out.mean[row] = sum_lanes(sum) / size;
   }
   Vec squares = hn::Zero(F32());
   for (int64_t c = 0; c < p.size; c += kLanes) {
@@ -61,22 +60,22 @@ HWY_INLINE void norm_row(const NormParams<T>& p, int64_t row, T* h, T* y, float*
     if (left < kLanes) v = hn::IfThenElseZero(inside(0, 0, left), v);
     squares = hn::MulAdd(v, v, squares);
   }
-  const float r = rstd[row] = 1 / std::sqrt(sum_lanes(squares) / size + p.epsilon);
+  const float r = out.rstd[row] = 1 / std::sqrt(sum_lanes(squares) / size + p.epsilon);
   for_vectors(p.size, [&](int64_t c, int64_t left) {
     Vec v = hn::Mul(hn::Sub(load_some(x + c, left), set(centre)), set(r));
     if (p.gain) v = hn::Mul(v, load_some(p.gain + c, left));
     if (p.bias) v = hn::Add(v, load_some(p.bias + c, left));
-    store_some(v, y + row * p.size + c, left);
+    store_some(v, out.y + row * p.size + c, left);
   });
 }
 
 // d_gain and d_bias are padded to kAlign and added to.
 template <class T>
-HWY_INLINE void norm_backward_row(const NormParams<T>& p, int64_t row, float mean, float rstd,
-                                  const T* d_y, const T* d_h, T* d_x, float* d_gain,
-                                  float* d_bias) {
+HWY_INLINE void norm_backward_row(const NormParams<T>& p, const NormGradients<T>& g, int64_t row,
+                                  float* d_gain, float* d_bias) {
   const T* x = p.x + row * p.size;
-  d_y += row * p.size;
+  const T* d_y = g.d_y + row * p.size;
+  const float mean = p.centred ? g.mean[row] : 0.0F, rstd = g.rstd[row];
   const auto normed = [&](int64_t c, int64_t left) {
     return hn::Mul(hn::Sub(load_some(x + c, left), set(mean)), set(rstd));
   };
@@ -89,19 +88,19 @@ HWY_INLINE void norm_backward_row(const NormParams<T>& p, int64_t row, float mea
     const Vec n = normed(c, left);
     store(hn::MulAdd(d, n, load(d_gain + c)), d_gain + c);
     store(hn::Add(d, load(d_bias + c)), d_bias + c);
-    const Vec g = gained(d, c, left);
-    along = hn::MulAdd(g, n, along);
-    sum = hn::Add(sum, g);
+    const Vec inner = gained(d, c, left);
+    along = hn::MulAdd(inner, n, along);
+    sum = hn::Add(sum, inner);
   });
   const float size = static_cast<float>(p.size);
   const Vec mean_along = set(sum_lanes(along) / size);
   const Vec mean_sum = set(p.centred ? sum_lanes(sum) / size : 0.0F);
   for_vectors(p.size, [&](int64_t c, int64_t left) {
-    const Vec g = gained(load_some(d_y + c, left), c, left);
-    Vec d = hn::Sub(hn::NegMulAdd(normed(c, left), mean_along, g), mean_sum);
+    const Vec inner = gained(load_some(d_y + c, left), c, left);
+    Vec d = hn::Sub(hn::NegMulAdd(normed(c, left), mean_along, inner), mean_sum);
     d = hn::Mul(d, set(rstd));
-    if (d_h) d = hn::Add(d, load_some(d_h + row * p.size + c, left));
-    store_some(d, d_x + row * p.size + c, left);
+    if (g.d_h) d = hn::Add(d, load_some(g.d_h + row * p.size + c, left));
+    store_some(d, g.d_x + row * p.size + c, left);
   });
 }
 

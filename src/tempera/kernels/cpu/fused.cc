@@ -15,47 +15,41 @@ namespace tempera::kernels::cpu::HWY_NAMESPACE {
 
 template <class T>
 struct Fused {
-  static void norm_forward(const NormParams<T>& p, T* h, T* y, float* mean, float* rstd,
-                           Parallel& parallel) {
-    RowTasks::of(p.rows, p.size).run(parallel, [&](int64_t row) {
-      norm_row(p, row, h, y, mean, rstd);
-    });
+  static void norm_forward(const NormParams<T>& p, const NormOutputs<T>& out, Parallel& parallel) {
+    RowTasks::of(p.rows, p.size).run(parallel, [&](int64_t row) { norm_row(p, out, row); });
   }
 
-  static void norm_backward(const NormParams<T>& p, const float* mean, const float* rstd,
-                            const T* d_y, const T* d_h, T* d_x, float* d_gain, float* d_bias,
-                            Parallel& parallel, float* workspace) {
+  static void norm_backward(const NormParams<T>& p, const NormGradients<T>& g, Parallel& parallel,
+                            float* workspace) {
     const int64_t padded = round_up(p.size, kAlign);
     const int64_t share = (p.rows + kNormParts - 1) / kNormParts;
     parallel.run(kNormParts, [&](int64_t part, int) {
       float* sums = workspace + part * 2 * padded;
       std::fill_n(sums, 2 * padded, 0.0F);
       for (int64_t row = part * share; row < std::min(p.rows, (part + 1) * share); ++row)
-        norm_backward_row(p, row, p.centred ? mean[row] : 0.0F, rstd[row], d_y, d_h, d_x, sums,
-                          sums + padded);
+        norm_backward_row(p, g, row, sums, sums + padded);
     });
-    for (float* to : {d_gain, d_bias}) {
+    for (float* to : {g.d_gain, g.d_bias}) {
       if (!to) continue;
       std::fill_n(to, p.size, 0.0F);
       for (int64_t part = 0; part < kNormParts; ++part) {
-        const float* sums = workspace + (part * 2 + (to == d_bias ? 1 : 0)) * padded;
+        const float* sums = workspace + (part * 2 + (to == g.d_bias ? 1 : 0)) * padded;
         for (int64_t c = 0; c < p.size; ++c) to[c] += sums[c];
       }
     }
   }
 
-  static void swiglu_forward(int64_t rows, int64_t size, const T* gate_up, T* y,
-                             Parallel& parallel) {
-    RowTasks::of(rows, 2 * size).run(parallel, [&](int64_t row) {
-      swiglu_row(size, gate_up + row * 2 * size, y + row * size);
+  static void swiglu_forward(const SwigluParams<T>& p, T* y, Parallel& parallel) {
+    RowTasks::of(p.rows, 2 * p.size).run(parallel, [&](int64_t row) {
+      swiglu_row(p.size, p.gate_up + row * 2 * p.size, y + row * p.size);
     });
   }
 
-  static void swiglu_backward(int64_t rows, int64_t size, const T* gate_up, const T* d_y,
-                              T* d_gate_up, Parallel& parallel) {
-    RowTasks::of(rows, 2 * size).run(parallel, [&](int64_t row) {
-      swiglu_backward_row(size, gate_up + row * 2 * size, d_y + row * size,
-                          d_gate_up + row * 2 * size);
+  static void swiglu_backward(const SwigluParams<T>& p, const T* d_y, T* d_gate_up,
+                              Parallel& parallel) {
+    RowTasks::of(p.rows, 2 * p.size).run(parallel, [&](int64_t row) {
+      swiglu_backward_row(p.size, p.gate_up + row * 2 * p.size, d_y + row * p.size,
+                          d_gate_up + row * 2 * p.size);
     });
   }
 
@@ -113,9 +107,8 @@ FusedTable<T> fused() {
 }  // namespace cpu
 
 template <class T>
-void norm_forward(const NormParams<T>& params, T* h, T* y, float* mean, float* rstd,
-                  Parallel& parallel) {
-  cpu::fused<T>().norm_forward(params, h, y, mean, rstd, parallel);
+void norm_forward(const NormParams<T>& params, const NormOutputs<T>& outputs, Parallel& parallel) {
+  cpu::fused<T>().norm_forward(params, outputs, parallel);
 }
 
 int64_t norm_backward_workspace(int64_t size) {
@@ -123,22 +116,20 @@ int64_t norm_backward_workspace(int64_t size) {
 }
 
 template <class T>
-void norm_backward(const NormParams<T>& params, const float* mean, const float* rstd, const T* d_y,
-                   const T* d_h, T* d_x, float* d_gain, float* d_bias, Parallel& parallel,
-                   float* workspace) {
-  cpu::fused<T>().norm_backward(params, mean, rstd, d_y, d_h, d_x, d_gain, d_bias, parallel,
-                                workspace);
+void norm_backward(const NormParams<T>& params, const NormGradients<T>& gradients,
+                   Parallel& parallel, float* workspace) {
+  cpu::fused<T>().norm_backward(params, gradients, parallel, workspace);
 }
 
 template <class T>
-void swiglu_forward(int64_t rows, int64_t size, const T* gate_up, T* y, Parallel& parallel) {
-  cpu::fused<T>().swiglu_forward(rows, size, gate_up, y, parallel);
+void swiglu_forward(const SwigluParams<T>& params, T* y, Parallel& parallel) {
+  cpu::fused<T>().swiglu_forward(params, y, parallel);
 }
 
 template <class T>
-void swiglu_backward(int64_t rows, int64_t size, const T* gate_up, const T* d_y, T* d_gate_up,
+void swiglu_backward(const SwigluParams<T>& params, const T* d_y, T* d_gate_up,
                      Parallel& parallel) {
-  cpu::fused<T>().swiglu_backward(rows, size, gate_up, d_y, d_gate_up, parallel);
+  cpu::fused<T>().swiglu_backward(params, d_y, d_gate_up, parallel);
 }
 
 template <class T>
@@ -156,13 +147,12 @@ void adamw(const AdamWParams& params, Parallel& parallel) {
   HWY_DYNAMIC_DISPATCH(cpu::adamw_step)(params, parallel);
 }
 
-#define TEMPERA_INSTANTIATE(T)                                                            \
-  template void norm_forward(const NormParams<T>&, T*, T*, float*, float*, Parallel&);    \
-  template void norm_backward(const NormParams<T>&, const float*, const float*, const T*, \
-                              const T*, T*, float*, float*, Parallel&, float*);           \
-  template void swiglu_forward(int64_t, int64_t, const T*, T*, Parallel&);                \
-  template void swiglu_backward(int64_t, int64_t, const T*, const T*, T*, Parallel&);     \
-  template void rotary(const RotaryParams<T>&, Parallel&);                                \
+#define TEMPERA_INSTANTIATE(T)                                                                   \
+  template void norm_forward(const NormParams<T>&, const NormOutputs<T>&, Parallel&);            \
+  template void norm_backward(const NormParams<T>&, const NormGradients<T>&, Parallel&, float*); \
+  template void swiglu_forward(const SwigluParams<T>&, T*, Parallel&);                           \
+  template void swiglu_backward(const SwigluParams<T>&, const T*, T*, Parallel&);                \
+  template void rotary(const RotaryParams<T>&, Parallel&);                                       \
   template void cross_entropy(const CrossEntropyParams<T>&, Parallel&)
 TEMPERA_INSTANTIATE(float);
 TEMPERA_INSTANTIATE(BFloat16);

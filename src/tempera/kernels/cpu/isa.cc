@@ -38,12 +38,18 @@ Isa choose() {
                      ": not a name of an instruction set; expected baseline, avx2 or avx512"));
 }
 
-// Restricts Highway's dispatch to the chosen target, once a process.
+// Restricts Highway's dispatch to the chosen target and those below it, for sources that are not
+// compiled for all, once a process. AVX-512 includes its later extensions where the machine has
+// them: a source compiled for those is the better one.
 const Isa& selected() {
   static const Isa isa = [] {
     const Isa chosen = choose();
-    hwy::SetSupportedTargetsForTest(chosen.target);
-    hwy::GetChosenTarget().Update(chosen.target);
+    // A lower bit is a better target.
+    int64_t allowed = -chosen.target;
+    if (chosen.target == HWY_AVX3) allowed |= HWY_AVX3_DL;
+    allowed &= hwy::SupportedTargets();
+    hwy::SetSupportedTargetsForTest(allowed);
+    hwy::GetChosenTarget().Update(allowed);
     return chosen;
   }();
   return isa;

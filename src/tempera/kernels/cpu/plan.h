@@ -70,9 +70,13 @@ class ForwardPlan {
 // afterwards.
 class DecodePlan {
  public:
-  DecodePlan(Arena& arena, const Shape& s, int workers)
+  // Paged sequences come and go: each is cut by its own length alone, so that those beside it do
+  // not change its bits.
+  DecodePlan(Arena& arena, const Shape& s, int workers, bool paged)
       : shape_(s),
-        splits_(split_count(s.batch * s.kv_heads, s.kv_rows / kLeastKeys, workers, 4)),
+        paged_(paged),
+        splits_(paged ? (s.kv_rows + kPagedKeys - 1) / kPagedKeys
+                      : split_count(s.batch * s.kv_heads, s.kv_rows / kLeastKeys, workers, 4)),
         part_(DecodeScratch::rows(s) * (packed_stride(s.v_size) + kState)),
         parts_(arena.floats(tasks() * part_)),
         workers_(WorkerMemory::reserve<DecodeScratch>(arena, workers, s)) {}
@@ -88,15 +92,17 @@ class DecodePlan {
   }
   // The keys of one split of a sequence with `length` rows.
   KeyRange keys(int64_t split, int64_t length) const {
-    const int64_t share = round_up((length + splits_ - 1) / splits_, kAlign);
+    const int64_t share = paged_ ? kPagedKeys : round_up((length + splits_ - 1) / splits_, kAlign);
     const int64_t begin = std::min(length, split * share);
     return {begin, std::min(length, begin + share)};
   }
 
  private:
   static constexpr int64_t kLeastKeys = 128;  // worth a task of their own
+  static constexpr int64_t kPagedKeys = 512;
 
   Shape shape_;
+  bool paged_;
   int64_t splits_;
   int64_t part_;
   float* parts_;

@@ -102,7 +102,8 @@ HWY_INLINE Vec tanh(Vec x) {
   const Vec near = hn::MulAdd(hn::Mul(p, x2), x, x);
   const Vec e = exp2(hn::Mul(hn::Min(a, set(20.0F)), set(2 * kLog2E)));
   const Vec far = hn::Sub(set(1.0F), hn::Div(set(2.0F), hn::Add(e, set(1.0F))));
-  return hn::IfThenElse(hn::Lt(a, set(0.65F)), near, hn::CopySignToAbs(far, x));
+  // A NaN, which Min may drop, takes the polynomial.
+  return hn::IfThenElse(hn::Ge(a, set(0.65F)), hn::CopySignToAbs(far, x), near);
 }
 
 // The normal distribution function and, at no further cost, its density: Abramowitz and

@@ -56,7 +56,7 @@ class SoftmaxRows {
     const float sum = sum_lanes(load(w_.sum + r * kAlign));
     const bool sees = max > -kInfinity;
     const float lse = sees ? max + std::log(sum) : (max != max ? max : -kInfinity);
-    float factor = sees ? 1 / sum : 0.0F;
+    float factor = sees ? 1 / sum : (max != max ? max : 0.0F);
     if (p_.sinks && sees) factor /= 1 + std::exp(p_.sinks[h] - lse);
     unpack_row(w_.out + r * v_stride_, p_.shape.v_size, factor, o_.out.at(b, h, i));
     if (o_.lse) *o_.lse.at(b, h, i) = lse;
@@ -68,13 +68,23 @@ class SoftmaxRows {
   }
 
  private:
-  // Raises the row's maximum to that of the block and scales what was summed before. False: nothing
-  // visible yet.
-  HWY_INLINE bool raise_max(int64_t r, Vec block_max) const {
+  HWY_INLINE static bool any_nan(Vec x) { return !hn::AllFalse(F32(), hn::IsNaN(x)); }
+
+  HWY_INLINE static bool any_nan(const float* row, KeyRange columns) {
+    for (int64_t c = columns.begin; c < columns.end; c += kLanes)
+      if (any_nan(load(row + c))) return true;
+    return false;
+  }
+
+  // Raises the row's maximum to that of the block, whose logits fill whole vectors of the row, and
+  // scales what was summed before. False: nothing visible yet.
+  HWY_INLINE bool raise_max(int64_t r, Vec block_max, KeyRange columns) const {
     const float old_max = w_.max[r];
-    const bool nan = !hn::AllFalse(F32(), hn::IsNaN(block_max));
-    const float new_max =
-        nan ? std::numeric_limits<float>::quiet_NaN() : std::max(old_max, max_lanes(block_max));
+    float new_max = any_nan(block_max) ? std::numeric_limits<float>::quiet_NaN()
+                                       : std::max(old_max, max_lanes(block_max));
+    // Max may drop a NaN, which the sum shows then: but not where there was nothing else.
+    if (new_max == -kInfinity && any_nan(w_.scores + r * kScoreStride, columns))
+      new_max = std::numeric_limits<float>::quiet_NaN();
     if (new_max == -kInfinity) return false;
     if (new_max == old_max) return true;
     w_.max[r] = new_max;
@@ -111,7 +121,7 @@ class SoftmaxRows {
           store(z, row + c);
           block_max = hn::Max(block_max, z);
         });
-    if (!raise_max(r, block_max)) return clear_row(row, columns);
+    if (!raise_max(r, block_max, {from, columns.end})) return clear_row(row, columns);
     const Vec max = set(w_.max[r]);
     Vec sum = load(w_.sum + r * kAlign);
     for (int64_t c = from; c < columns.end; c += kLanes) {
@@ -130,16 +140,14 @@ class SoftmaxRows {
     const int64_t from = columns.begin / kLanes * kLanes;
     Vec block_max = set(-kInfinity);
     for (int64_t c = from; c < columns.end; c += kLanes) {
-      const Vec z = hn::IfThenElse(inside(c, span.begin, span.end), logits.logit(load(row + c), c),
-                                   set(-kInfinity));
+      const Vec z = hn::IfThenElse(inside(c, span.begin, span.end),
+                                   logits.post(logits.capped(load(row + c), c)), set(-kInfinity));
       store(z, row + c);
       block_max = hn::Max(block_max, z);
     }
-    if (!raise_max(r, block_max)) return clear_row(row, columns);
+    if (!raise_max(r, block_max, {from, columns.end})) return clear_row(row, columns);
     const Vec max = set(w_.max[r]);
-    const DropoutRow drop = dropout_row(
-        p_.seed, static_cast<uint64_t>((b * p_.shape.q_heads + h) * p_.shape.q_rows + i));
-    const uint32_t threshold = dropout_threshold(static_cast<double>(p_.dropout));
+    const Dropout dropout(p_, b, h, i);
     Vec sum = load(w_.sum + r * kAlign);
     Vec entropy = o_.entropy ? load(w_.entropy + r * kAlign) : hn::Zero(F32());
     for (int64_t c = from; c < columns.end; c += kLanes) {
@@ -149,9 +157,7 @@ class SoftmaxRows {
       // 0 * -inf is no number: a key without weight adds nothing.
       const auto weighs = hn::Gt(p, hn::Zero(F32()));
       entropy = hn::Add(entropy, hn::IfThenElseZero(weighs, hn::Mul(p, below)));
-      const Vec keep =
-          p_.dropout > 0 ? keep_scale(drop, key + c, threshold, 1 / (1 - p_.dropout)) : set(1.0F);
-      store(hn::Mul(p, keep), row + c);
+      store(hn::Mul(p, dropout(key + c)), row + c);
     }
     store(sum, w_.sum + r * kAlign);
     if (o_.entropy) store(entropy, w_.entropy + r * kAlign);

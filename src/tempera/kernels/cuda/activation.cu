@@ -16,9 +16,7 @@ struct Point {
 
 template <Activation kKind>
 __device__ inline Point evaluate(float x) {
-  if constexpr (kKind == Activation::kRelu) {
-    return {fmaxf(x, 0), x > 0 ? 1.0F : 0.0F};
-  } else if constexpr (kKind == Activation::kSilu) {
+  if constexpr (kKind == Activation::kSilu) {
     const float sigmoid = quick_inverse(1 + quick_exp(-x));
     return {x * sigmoid, sigmoid * fmaf(x, 1 - sigmoid, 1)};
   } else if constexpr (kKind == Activation::kGelu) {
@@ -102,8 +100,6 @@ int64_t packs_of(const ActivationParams<T>& p) {
 template <class Kernel>
 void with_kind(Activation kind, Kernel kernel) {
   switch (kind) {
-    case Activation::kRelu:
-      return kernel.template operator()<Activation::kRelu>();
     case Activation::kSilu:
       return kernel.template operator()<Activation::kSilu>();
     case Activation::kGelu:

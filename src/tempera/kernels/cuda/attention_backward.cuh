@@ -1,7 +1,7 @@
 #pragma once
 
 #include "tempera/base/error.h"
-#include "tempera/kernels/cuda/attention_problem.cuh"
+#include "tempera/kernels/cuda/attention_logits.cuh"
 #include "tempera/kernels/cuda/attention_tile.cuh"
 
 // What the passes of attention's backward share.
@@ -81,12 +81,8 @@ struct Backward {
 };
 
 // A query row of one of these kernels.
-struct GradientRow {
-  float factor = 0, lse = 0, shift = 0;
-  int begin = 0, end = 0;
-  float post = 1;
-  const float* bias = nullptr;
-  DropoutRow dropout = {};
+struct GradientRow : QueryRow {
+  float lse = 0, shift = 0;
 };
 
 template <class T>
@@ -97,11 +93,9 @@ __device__ inline GradientRow gradient_row(const Problem<T>& p, const Backward<T
   r.factor = g.rows.factor[dense];
   r.lse = g.rows.lse[dense];
   r.shift = g.rows.shift[dense];
-  r.begin = g.rows.begin[b * p.shape.q_rows + i];
-  r.end = g.rows.end[b * p.shape.q_rows + i];
-  if (p.post.data) r.post = *row_at(p.post, b, h, i);
-  if (p.bias.data) r.bias = row_at(p.bias, b, h, i);
-  if (p.threshold > 0) r.dropout = dropout_row(p.seed, static_cast<uint64_t>(dense));
+  const int64_t sequence = b * p.shape.q_rows + i;
+  r.keys = {g.rows.begin[sequence], g.rows.end[sequence]};
+  load_features(p, b, h, i, dense, r);
   return r;
 }
 
@@ -122,42 +116,37 @@ struct Products {
 template <bool kPlain, int kCount, class T, class Row>
 __device__ inline void elements_of(const Problem<T>& p, Row row, const Products (&from)[kCount],
                                    Element (&to)[kCount]) {
-  float x[kCount], slope[kCount], keep[kCount];
+  Logit logit[kCount];
+  float keep[kCount];
 #pragma unroll
   for (int n = 0; n < kCount; ++n) {
-    x[n] = from[n].dot * from[n].a_k * row(n).factor;
-    slope[n] = keep[n] = 1;
+    logit[n] = {from[n].dot * from[n].a_k * row(n).factor};
+    keep[n] = 1;
   }
-  const auto sees = [&](int n) { return from[n].j >= row(n).begin && from[n].j < row(n).end; };
   if constexpr (!kPlain) {
-    if (p.bias.data)
+    apply_features(p, [&](auto feature) {
 #pragma unroll
-      for (int n = 0; n < kCount; ++n)
-        if (sees(n)) x[n] += row(n).bias[from[n].j];
-    if (p.cap > 0)
+      for (int n = 0; n < kCount; ++n) feature(row(n), from[n].j, logit[n]);
+    });
+    if (const Dropout<T> dropout{p}; dropout.on())
 #pragma unroll
-      for (int n = 0; n < kCount; ++n) {
-        const float t = capped_tanh(p, x[n]);
-        x[n] = p.cap * t;
-        slope[n] = 1 - t * t;
-      }
-    if (p.threshold > 0)
-#pragma unroll
-      for (int n = 0; n < kCount; ++n) keep[n] = kept(p, row(n).dropout, from[n].j);
+      for (int n = 0; n < kCount; ++n) keep[n] = dropout(row(n), from[n].j);
   }
 #pragma unroll
   for (int n = 0; n < kCount; ++n) {
     const GradientRow& r = row(n);
-    const float value = kPlain ? x[n] : x[n] * r.post;
+    const auto [x, slope] = logit[n];
+    const Post post{r.post};
+    const float value = kPlain ? x : post(x);
     // A logit of -inf hides its key, and the row's lse may be -inf with it.
-    const bool seen = sees(n) && value > -INFINITY;
+    const bool seen = r.keys.holds(from[n].j) && value > -INFINITY;
     const float power = kPlain ? value - r.lse : fmaf(value, kUnit<T>, -r.lse);
     const float probability = seen ? power_of<T>(power) : 0;
     const float d_logit = probability * fmaf(keep[n] * from[n].a_v, from[n].product, -r.shift);
     const bool counts = probability != 0;  // what it is multiplied with may be infinite
     to[n].weight = probability * keep[n];
-    to[n].d_post = counts ? d_logit * x[n] : 0;
-    to[n].d_x = counts ? d_logit * (kPlain ? 1 : r.post * slope[n]) : 0;
+    to[n].d_post = counts ? d_logit * x : 0;
+    to[n].d_x = counts ? d_logit * (kPlain ? 1 : post.factor * slope) : 0;
   }
 }
 

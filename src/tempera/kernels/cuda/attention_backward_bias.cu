@@ -36,6 +36,32 @@ struct BiasTiles {
   }
 };
 
+// sum += the gradients of the elements of which c and d are the products, the rows being two of
+// head h and the keys those from first_key on.
+template <class T>
+__device__ inline void add_elements(const Problem<T>& p, const GradientRow (&row)[2], int b, int h,
+                                    int first_key, const float (&c)[kKeys / 8][4],
+                                    const float (&d)[kKeys / 8][4], float (&sum)[kKeys / 8][4]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int n = 0; n < kKeys / 8; ++n) {
+    Products products[4];
+    Element elements[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int j = first_key + n * 8 + lane % 4 * 2 + e % 2, kv_head = h / p.group();
+      products[e] = {j, 1, 1, c[n][e], d[n][e]};
+      if (j >= p.shape.kv_rows) continue;
+      if (p.a_k.data) products[e].a_k = *row_at(p.a_k, b, kv_head, j);
+      if (p.a_v.data) products[e].a_v = *row_at(p.a_v, b, kv_head, j);
+    }
+    elements_of<false>(
+        p, [&](int e) -> const GradientRow& { return row[e / 2]; }, products, elements);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) sum[n][e] += elements[e].d_x;
+  }
+}
+
 template <class T, int kColumns, int kWarps>
 __global__ void __launch_bounds__(kWarps* kWarp)
     bias_kernel(const __grid_constant__ Problem<T> p, const __grid_constant__ Backward<T> g) {
@@ -63,7 +89,8 @@ __global__ void __launch_bounds__(kWarps* kWarp)
       for (int half = 0; half < 2; ++half)
         if (i[half] < p.shape.q_rows) {
           row[half] = gradient_row(p, g, b, h, i[half]);
-          seen = seen || max(row[half].begin, first_key) < min(row[half].end, first_key + kKeys);
+          const KeySpan keys = row[half].keys;
+          seen = seen || max(keys.begin, first_key) < min(keys.end, first_key + kKeys);
         }
       if (!__syncthreads_or(seen)) continue;  // also: the tiles before are read
       tiles.copy(p, g, b, h, first_row, first_key);
@@ -74,23 +101,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
                              padded_depth(p.shape.qk_size));
       product_rows<kColumns>(d, tiles.d_out + warp_row * Tiles::kStride, tiles.v,
                              padded_depth(p.shape.v_size));
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n) {
-        Products products[4];
-        Element elements[4];
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const int j = first_key + n * 8 + lane % 4 * 2 + e % 2, kv_head = h / p.group();
-          products[e] = {j, 1, 1, c[0][n][e], d[0][n][e]};
-          if (j >= p.shape.kv_rows) continue;
-          if (p.a_k.data) products[e].a_k = *row_at(p.a_k, b, kv_head, j);
-          if (p.a_v.data) products[e].a_v = *row_at(p.a_v, b, kv_head, j);
-        }
-        elements_of<false>(
-            p, [&](int e) -> const GradientRow& { return row[e / 2]; }, products, elements);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) sum[n][e] += elements[e].d_x;
-      }
+      add_elements(p, row, b, h, first_key, c[0], d[0], sum);
     }
 #pragma unroll
   for (int n = 0; n < kKeys / 8; ++n)

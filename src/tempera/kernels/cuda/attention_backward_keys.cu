@@ -56,8 +56,7 @@ struct alignas(16) QueryStage {
     row.factor = factor[r];
     row.lse = lse[r];
     row.shift = shift[r];
-    row.begin = begin[r];
-    row.end = end[r];
+    row.keys = {begin[r], end[r]};
     if constexpr (!S::kPlain) {
       row.post = post[r];
       if (p.bias.data) row.bias = row_at(p.bias, b, h, first + r);
@@ -71,6 +70,21 @@ template <class T, class S>
 struct KeyTiles {
   T k[S::kKeys * S::kStride], v[S::kKeys * S::kStride];
   QueryStage<T, S> stage[S::kStages];
+
+  __device__ void copy(const Problem<T>& p, int b, int kv_head, int first) {
+    const auto rows = static_cast<int>(p.shape.kv_rows);
+    copy_rows<S::kColumns, S::kKeys, S::kThreads>(k, row_at(p.k, b, kv_head, 0), p.k.row, first, 0,
+                                                  rows, static_cast<int>(p.shape.qk_size), p.whole);
+    copy_rows<S::kColumns, S::kKeys, S::kThreads>(v, row_at(p.v, b, kv_head, 0), p.v.row, first, 0,
+                                                  rows, static_cast<int>(p.shape.v_size), p.whole);
+    commit_copies();
+  }
+};
+
+// The gradients of a warp's keys and values, as they are summed.
+template <class S>
+struct Sums {
+  float k[S::kM][S::kColumns / 8][4] = {}, v[S::kM][S::kColumns / 8][4] = {};
 };
 
 // The query rows that may see keys [begin, end).
@@ -115,6 +129,25 @@ struct KeyNumbers {
   float a_k[kM][2], a_v[kM][2];
   float d_a_k[kM][2] = {}, d_a_v[kM][2] = {};
 };
+
+template <class T, class S>
+__device__ inline KeyNumbers<S::kM> load_numbers(const Problem<T>& p, int b, int kv_head,
+                                                 int first) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  KeyNumbers<S::kM> keys;
+#pragma unroll
+  for (int m = 0; m < S::kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int key = first + m * kTileRows + half * 8 + lane / 4;
+      keys.key[m][half] = key;
+      keys.a_k[m][half] = keys.a_v[m][half] = 1;
+      if (S::kPlain || key >= static_cast<int>(p.shape.kv_rows)) continue;
+      if (p.a_k.data) keys.a_k[m][half] = *row_at(p.a_k, b, kv_head, key);
+      if (p.a_v.data) keys.a_v[m][half] = *row_at(p.a_v, b, kv_head, key);
+    }
+  return keys;
+}
 
 // Products to gradients, c of the logits' factors <q, k> and d of the weights.
 template <class T, class S, int kTiles>
@@ -174,50 +207,81 @@ __device__ inline void all_elements(const Problem<T>& p, const QueryStage<T, S>&
   }
 }
 
+// Whether any query of a tile sees a warp's keys, from `first` on, and for the plain kernel whether
+// one hides any.
+struct Sight {
+  bool seen, hides;
+};
+template <class T, class S>
+__device__ inline Sight sight_of(const QueryStage<T, S>& stage, int first) {
+  Sight lanes = {false, false};
+#pragma unroll
+  for (int r = static_cast<int>(threadIdx.x) % kWarp; r < S::kQueries; r += kWarp) {
+    const int from = stage.begin[r] - first;
+    const int to = stage.end[r] - first;
+    lanes.seen = lanes.seen || (to > from && to > 0 && from < S::kWarpKeys);
+    lanes.hides = lanes.hides || from > 0 || to < S::kWarpKeys;
+  }
+  return {__any_sync(kAllLanes, lanes.seen) != 0,
+          S::kPlain && __any_sync(kAllLanes, lanes.hides) != 0};
+}
+
+template <class T, class S>
+__device__ inline void write_gradients(const Problem<T>& p, const Backward<T>& g,
+                                       const KeyTiles<T, S>& tiles, int b, int kv_head,
+                                       int first_key, const KeyNumbers<S::kM>& keys,
+                                       Sums<S>& sums) {
+  const bool k_pairs = paired(g.d_k), v_pairs = paired(g.d_v);
+  const auto rows = static_cast<int>(p.shape.kv_rows);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int m = 0; m < S::kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float sum_k = sum_quad(keys.d_a_k[m][half]) / g.factor_unit;
+      const float sum_v = sum_quad(keys.d_a_v[m][half]);
+      const int key = keys.key[m][half];
+      if (key >= rows) continue;
+      const int64_t dense = (b * p.shape.kv_heads + kv_head) * p.shape.kv_rows + key;
+      const int row = (key - first_key) * S::kStride;
+      scale_half(sums.k[m], half, keys.a_k[m][half] / g.factor_unit);
+      scale_half(sums.v[m], half, keys.a_v[m][half]);
+      add_recipe(g.own_k, kv_head, dense, sum_k, tiles.k + row, half, sums.k[m]);
+      add_recipe(g.own_v, kv_head, dense, sum_v, tiles.v + row, half, sums.v[m]);
+      if (g.d_k.data)
+        write_row(row_at(g.d_k, b, kv_head, key), p.shape.qk_size, k_pairs, half, sums.k[m]);
+      if (g.d_v.data)
+        write_row(row_at(g.d_v, b, kv_head, key), p.shape.v_size, v_pairs, half, sums.v[m]);
+      if (lane % 4 != 0) continue;
+      if (g.d_a_k) g.d_a_k[dense] = sum_k;
+      if (g.d_a_v) g.d_a_v[dense] = sum_v;
+    }
+}
+
 template <class T, class S>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     key_kernel(const __grid_constant__ Problem<T> p, const __grid_constant__ Backward<T> g) {
-  constexpr int kColumns = S::kColumns, kM = S::kM, kQueries = S::kQueries;
+  constexpr int kColumns = S::kColumns;
   extern __shared__ __align__(128) unsigned char memory[];
   auto& tiles = *reinterpret_cast<KeyTiles<T, S>*>(memory);
   const int b = static_cast<int>(blockIdx.z), kv_head = static_cast<int>(blockIdx.y);
-  const auto rows = static_cast<int>(p.shape.kv_rows);
   const int first_key = static_cast<int>(blockIdx.x) * S::kKeys;
   const int depth = padded_depth(p.shape.qk_size), width = padded_depth(p.shape.v_size);
-  copy_rows<kColumns, S::kKeys, S::kThreads>(tiles.k, row_at(p.k, b, kv_head, 0), p.k.row,
-                                             first_key, 0, rows, static_cast<int>(p.shape.qk_size),
-                                             p.whole);
-  copy_rows<kColumns, S::kKeys, S::kThreads>(tiles.v, row_at(p.v, b, kv_head, 0), p.v.row,
-                                             first_key, 0, rows, static_cast<int>(p.shape.v_size),
-                                             p.whole);
-  commit_copies();
+  tiles.copy(p, b, kv_head, first_key);
 
-  const int lane = static_cast<int>(threadIdx.x) % kWarp,
-            warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int warp_key = warp * S::kWarpKeys;
-  KeyNumbers<kM> keys;
+  const int warp_key = static_cast<int>(threadIdx.x) / kWarp * S::kWarpKeys;
+  KeyNumbers<S::kM> keys = load_numbers<T, S>(p, b, kv_head, first_key + warp_key);
   const bool bare = !g.d_a_k && !g.d_a_v;  // no sums beside the gradients of rows
-#pragma unroll
-  for (int m = 0; m < kM; ++m)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int key = first_key + warp_key + m * kTileRows + half * 8 + lane / 4;
-      const bool inside = key < rows;
-      keys.key[m][half] = key;
-      keys.a_k[m][half] = keys.a_v[m][half] = 1;
-      if (S::kPlain || !inside) continue;
-      if (p.a_k.data) keys.a_k[m][half] = *row_at(p.a_k, b, kv_head, key);
-      if (p.a_v.data) keys.a_v[m][half] = *row_at(p.a_v, b, kv_head, key);
-    }
-  const KeySpan span = query_span(p, g, b, first_key, min(rows, first_key + S::kKeys));
-  const int tile_count = (span.end - span.begin + kQueries - 1) / kQueries;
+  const int end = min(static_cast<int>(p.shape.kv_rows), first_key + S::kKeys);
+  const KeySpan span = query_span(p, g, b, first_key, end);
+  const int tile_count = (span.end - span.begin + S::kQueries - 1) / S::kQueries;
   const int count = tile_count * p.group();
   const auto head_of = [&](int at) { return kv_head * p.group() + at / tile_count; };
-  const auto first_of = [&](int at) { return span.begin + at % tile_count * kQueries; };
+  const auto first_of = [&](int at) { return span.begin + at % tile_count * S::kQueries; };
   const auto copy = [&](int at) {
     tiles.stage[at % S::kStages].copy(p, g, b, head_of(at), first_of(at), span.end);
   };
-  float d_k[kM][kColumns / 8][4] = {}, d_v[kM][kColumns / 8][4] = {};
+  Sums<S> sums;
   if (S::kStages == 2 && count > 0) copy(0);
   for (int at = 0; at < count; ++at) {
     if (S::kStages == 1) {
@@ -228,50 +292,21 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     __syncthreads();
     if (S::kStages == 2 && at + 1 < count) copy(at + 1);
     const QueryStage<T, S>& stage = tiles.stage[at % S::kStages];
-    bool seen = false, hides = false;
-#pragma unroll
-    for (int r = lane; r < kQueries; r += kWarp) {
-      const int from = stage.begin[r] - first_key - warp_key;
-      const int to = stage.end[r] - first_key - warp_key;
-      seen = seen || (to > from && to > 0 && from < S::kWarpKeys);
-      hides = hides || from > 0 || to < S::kWarpKeys;
-    }
-    if (!__any_sync(kAllLanes, seen)) continue;
-    float c[kM][kQueries / 8][4], d[kM][kQueries / 8][4];
+    const Sight sight = sight_of(stage, first_key + warp_key);
+    if (!sight.seen) continue;
+    float c[S::kM][S::kQueries / 8][4], d[S::kM][S::kQueries / 8][4];
     product_rows<kColumns>(c, tiles.k + warp_key * S::kStride, stage.q, depth);
     product_rows<kColumns>(d, tiles.v + warp_key * S::kStride, stage.d_out, width);
-    if (S::kPlain && bare && !__any_sync(kAllLanes, hides))
+    if (S::kPlain && bare && !sight.hides)
       plain_elements<T, S>(stage, c, d);
     else
       all_elements<T, S>(p, stage, b, head_of(at), first_of(at), keys, c, d);
-    add_product(d_v, d, stage.d_out, width);
-    add_product(d_k, c, stage.q, depth);
+    add_product(sums.v, d, stage.d_out, width);
+    add_product(sums.k, c, stage.q, depth);
   }
   await_copies<0>();
   __syncthreads();  // the keys are read once more
-  const bool k_pairs = paired(g.d_k), v_pairs = paired(g.d_v);
-#pragma unroll
-  for (int m = 0; m < kM; ++m)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float sum_k = sum_quad(keys.d_a_k[m][half]) / g.factor_unit;
-      const float sum_v = sum_quad(keys.d_a_v[m][half]);
-      const int key = keys.key[m][half];
-      if (key >= rows) continue;
-      const int64_t dense = (b * p.shape.kv_heads + kv_head) * p.shape.kv_rows + key;
-      const int row = (key - first_key) * S::kStride;
-      scale_half(d_k[m], half, keys.a_k[m][half] / g.factor_unit);
-      scale_half(d_v[m], half, keys.a_v[m][half]);
-      add_recipe(g.own_k, kv_head, dense, sum_k, tiles.k + row, half, d_k[m]);
-      add_recipe(g.own_v, kv_head, dense, sum_v, tiles.v + row, half, d_v[m]);
-      if (g.d_k.data)
-        write_row(row_at(g.d_k, b, kv_head, key), p.shape.qk_size, k_pairs, half, d_k[m]);
-      if (g.d_v.data)
-        write_row(row_at(g.d_v, b, kv_head, key), p.shape.v_size, v_pairs, half, d_v[m]);
-      if (lane % 4 != 0) continue;
-      if (g.d_a_k) g.d_a_k[dense] = sum_k;
-      if (g.d_a_v) g.d_a_v[dense] = sum_v;
-    }
+  write_gradients(p, g, tiles, b, kv_head, first_key, keys, sums);
 }
 
 // Two tiles of keys a warp read queries half as often; longer rows have no registers for them.

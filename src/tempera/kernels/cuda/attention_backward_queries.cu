@@ -41,7 +41,28 @@ struct QueryTiles {
   T q[S::kRows * S::kStride], d_out[S::kRows * S::kStride];
   KeyStage<T, S> stage[S::kStages];
   GradientRow rows[S::kRows];
+
+  __device__ void copy(const Problem<T>& p, const Backward<T>& g, int b, int h, int first) {
+    const auto last = static_cast<int>(p.shape.q_rows);
+    copy_rows<S::kColumns, S::kRows, S::kThreads>(q, row_at(p.q, b, h, 0), p.q.row, first, 0, last,
+                                                  static_cast<int>(p.shape.qk_size), p.whole);
+    copy_rows<S::kColumns, S::kRows, S::kThreads>(d_out, row_at(g.d_out, b, h, 0), g.d_out.row,
+                                                  first, 0, last, static_cast<int>(p.shape.v_size),
+                                                  g.whole);
+    commit_copies();
+  }
 };
+
+// What a warp sums: the gradients of its queries, and of each row's scale and post.
+template <class S>
+struct Sums {
+  float q[S::kM][S::kColumns / 8][4] = {}, a_q[S::kM][2] = {}, post[S::kM][2] = {};
+};
+
+// Of the block, a lane's row of half `half` of 16 rows.
+__device__ inline int row_of(int warp_row, int m, int half) {
+  return warp_row + m * kTileRows + half * 8 + static_cast<int>(threadIdx.x) % kWarp / 4;
+}
 
 // Fills in the rows; returns the keys that any of them sees.
 template <class T, class S>
@@ -57,9 +78,9 @@ __device__ KeySpan load_rows(const Problem<T>& p, const Backward<T>& g, int b, i
     GradientRow row;
     if (first + r < p.shape.q_rows) row = gradient_row(p, g, b, h, first + r);
     rows[r] = row;
-    if (row.begin >= row.end) continue;
-    atomicMin(&begin, row.begin);
-    atomicMax(&end, row.end);
+    if (row.keys.begin >= row.keys.end) continue;
+    atomicMin(&begin, row.keys.begin);
+    atomicMax(&end, row.keys.end);
   }
   __syncthreads();
   return {min(begin, end), end};
@@ -109,6 +130,49 @@ __device__ inline void all_elements(const Problem<T>& p, const GradientRow& row,
   }
 }
 
+template <class T, class S, int kTiles>
+__device__ inline void elements_of_tile(const Problem<T>& p, const QueryTiles<T, S>& tiles,
+                                        const KeyStage<T, S>& stage, int warp_row, int first,
+                                        bool plain, Sums<S>& sums, float (&c)[S::kM][kTiles][4],
+                                        const float (&d)[S::kM][kTiles][4]) {
+#pragma unroll
+  for (int m = 0; m < S::kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const GradientRow& row = tiles.rows[row_of(warp_row, m, half)];
+      if (plain)
+        plain_elements<T>(row.factor, row.lse, row.shift, half, c[m], d[m]);
+      else
+        all_elements<T, S>(p, row, stage, first, half, sums.a_q[m][half], sums.post[m][half], c[m],
+                           d[m]);
+    }
+}
+
+template <class T, class S>
+__device__ inline void write_gradients(const Problem<T>& p, const Backward<T>& g,
+                                       const QueryTiles<T, S>& tiles, int b, int h, int first_row,
+                                       int warp_row, Sums<S>& sums) {
+  const auto q_rows = static_cast<int>(p.shape.q_rows);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const bool pairs = paired(g.d_q);
+#pragma unroll
+  for (int m = 0; m < S::kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float sum_a_q = sum_quad(sums.a_q[m][half]) * p.scale;
+      const float sum_post = sum_quad(sums.post[m][half]);
+      const int r = row_of(warp_row, m, half), i = first_row + r;
+      if (i >= q_rows) continue;
+      const int64_t dense = (b * p.shape.q_heads + h) * p.shape.q_rows + i;
+      scale_half(sums.q[m], half, tiles.rows[r].factor / g.factor_unit);
+      add_recipe(g.own_q, h, dense, sum_a_q, tiles.q + r * S::kStride, half, sums.q[m]);
+      if (g.d_q.data) write_row(row_at(g.d_q, b, h, i), p.shape.qk_size, pairs, half, sums.q[m]);
+      if (lane % 4 != 0) continue;
+      if (g.d_a_q) g.d_a_q[dense] = sum_a_q;
+      if (g.d_post.data) *row_at(g.d_post, b, h, i) = sum_post;
+    }
+}
+
 template <class T, class S>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     query_kernel(const __grid_constant__ Problem<T> p, const __grid_constant__ Backward<T> g) {
@@ -117,34 +181,23 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   auto& tiles = *reinterpret_cast<QueryTiles<T, S>*>(memory);
   const int b = static_cast<int>(blockIdx.z), h = static_cast<int>(blockIdx.y);
   const int kv_head = h / p.group();
-  const auto q_rows = static_cast<int>(p.shape.q_rows);
   const int depth = padded_depth(p.shape.qk_size), width = padded_depth(p.shape.v_size);
   // The last rows of a causal call see the most keys: they come first.
   const int first_row = static_cast<int>(gridDim.x - 1 - blockIdx.x) * S::kRows;
-  copy_rows<kColumns, S::kRows, S::kThreads>(tiles.q, row_at(p.q, b, h, 0), p.q.row, first_row, 0,
-                                             q_rows, static_cast<int>(p.shape.qk_size), p.whole);
-  copy_rows<kColumns, S::kRows, S::kThreads>(tiles.d_out, row_at(g.d_out, b, h, 0), g.d_out.row,
-                                             first_row, 0, q_rows, static_cast<int>(p.shape.v_size),
-                                             g.whole);
-  commit_copies();
+  tiles.copy(p, g, b, h, first_row);
   const KeySpan span = load_rows<T, S>(p, g, b, h, first_row, tiles.rows);
 
-  const int lane = static_cast<int>(threadIdx.x) % kWarp,
-            warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int warp_row = warp * S::kWarpRows;
-  const GradientRow& lane_row = tiles.rows[warp_row + lane % S::kWarpRows];
-  const WarpSpan keys = warp_span({lane_row.begin, lane_row.end},
-                                  first_row + warp_row + lane % S::kWarpRows < q_rows);
-  const auto row_of = [&](int m, int half) {
-    return warp_row + m * kTileRows + half * 8 + lane / 4;
-  };
+  const int warp_row = static_cast<int>(threadIdx.x) / kWarp * S::kWarpRows;
+  const int lane_row = warp_row + static_cast<int>(threadIdx.x) % kWarp % S::kWarpRows;
+  const WarpSpan keys =
+      warp_span(tiles.rows[lane_row].keys, first_row + lane_row < static_cast<int>(p.shape.q_rows));
   const bool bare = !g.d_a_q && !g.d_post.data;  // no sums beside the gradients of rows
   const int begin = span.begin / kKeys * kKeys;
   const int count = (span.end - begin + kKeys - 1) / kKeys;
   const auto copy = [&](int at) {
     tiles.stage[at % S::kStages].copy(p, b, kv_head, begin + at * kKeys, span);
   };
-  float d_q[kM][kColumns / 8][4] = {}, d_a_q[kM][2] = {}, d_post[kM][2] = {};
+  Sums<S> sums;
   if (S::kStages == 2 && count > 0) copy(0);
   for (int at = 0; at < count; ++at) {
     if (S::kStages == 1) {
@@ -161,38 +214,12 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     product_rows<kColumns>(c, tiles.q + warp_row * S::kStride, stage.k, depth);
     product_rows<kColumns>(d, tiles.d_out + warp_row * S::kStride, stage.v, width);
     const bool plain = S::kPlain && bare && keys.holds(first, kKeys);
-#pragma unroll
-    for (int m = 0; m < kM; ++m)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const GradientRow& row = tiles.rows[row_of(m, half)];
-        if (plain)
-          plain_elements<T>(row.factor, row.lse, row.shift, half, c[m], d[m]);
-        else
-          all_elements<T, S>(p, row, stage, first, half, d_a_q[m][half], d_post[m][half], c[m],
-                             d[m]);
-      }
-    add_product(d_q, c, stage.k, depth);
+    elements_of_tile(p, tiles, stage, warp_row, first, plain, sums, c, d);
+    add_product(sums.q, c, stage.k, depth);
   }
   await_copies<0>();
   __syncthreads();  // the queries are read once more
-  const bool pairs = paired(g.d_q);
-#pragma unroll
-  for (int m = 0; m < kM; ++m)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float sum_a_q = sum_quad(d_a_q[m][half]) * p.scale;
-      const float sum_post = sum_quad(d_post[m][half]);
-      const int r = row_of(m, half), i = first_row + r;
-      if (i >= q_rows) continue;
-      const int64_t dense = (b * p.shape.q_heads + h) * p.shape.q_rows + i;
-      scale_half(d_q[m], half, tiles.rows[r].factor / g.factor_unit);
-      add_recipe(g.own_q, h, dense, sum_a_q, tiles.q + r * S::kStride, half, d_q[m]);
-      if (g.d_q.data) write_row(row_at(g.d_q, b, h, i), p.shape.qk_size, pairs, half, d_q[m]);
-      if (lane % 4 != 0) continue;
-      if (g.d_a_q) g.d_a_q[dense] = sum_a_q;
-      if (g.d_post.data) *row_at(g.d_post, b, h, i) = sum_post;
-    }
+  write_gradients(p, g, tiles, b, h, first_row, warp_row, sums);
 }
 
 // Two tiles of rows a warp read keys and values half as often; only rows of some length, in a plain

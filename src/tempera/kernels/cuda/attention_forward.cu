@@ -13,242 +13,54 @@
 namespace tempera::kernels::cuda {
 namespace {
 
-// Of a split: (rows, v_size) and (rows, 3), rows being (batch, q_heads, q_rows).
-struct Splits {
-  int count = 1;
-  float* out = nullptr;
-  float* state = nullptr;
-};
-
-template <class T>
-__device__ void write_statistics(const Problem<T>& p, const AttentionOutputs<T>& o, int b, int h,
-                                 int i, const RowState& s) {
-  const float log_sum = s.sum > 0 ? logf(s.sum) : 0;
-  if (o.lse.data) *row_at(o.lse, b, h, i) = s.sum > 0 ? s.max + log_sum : -INFINITY;
-  if (o.max.data) *row_at(o.max, b, h, i) = s.max;
-  if (o.entropy.data) *row_at(o.entropy, b, h, i) = s.sum > 0 ? log_sum + s.below / s.sum : 0;
-  if (o.head_max && s.max > -INFINITY) raise_to(o.head_max + h, s.max);
-}
-
-// What a row's sum of values is multiplied by: the share beside the sink over the sum.
-template <class T>
-__device__ inline float row_factor(const Problem<T>& p, int h, const RowState& s) {
-  if (!(s.sum > 0)) return 0;
-  if (!p.sinks) return 1 / s.sum;
-  return 1 / (s.sum + expf(p.sinks[h] - s.max));
-}
-
-// How the work is cut: a block has 16 kM kWarps rows, and keys come in tiles of kKeys.
-template <class T, int kColumns_, int kWarps_, int kM_, int kKeys_, bool kPlain_>
-struct ForwardShape {
-  static constexpr int kColumns = kColumns_, kWarps = kWarps_, kM = kM_, kKeys = kKeys_;
-  static constexpr bool kPlain = kPlain_;
-  static constexpr int kThreads = kWarps * kWarp;
-  // Of a multiprocessor, where registers allow it.
-  static constexpr int kBlocks = kColumns == 64 && kWarps == 8 ? 2 : 1;
-  static constexpr int kStride = tile_stride<T>(kColumns);
-  static constexpr int kWarpRows = kTileRows * kM, kRows = kWarpRows * kWarps;
-  static constexpr size_t kBytes = sizeof(QueryRow) * kRows +
-                                   sizeof(T) * kStride * (kRows + 2 * kKeys) +
-                                   sizeof(float) * 2 * kKeys;
-  // A decode's warp has nobody else's work to hide its copies behind: it asks for values early.
-  static constexpr bool kDecode = kWarps == 1;
-};
-
-template <class T, class S>
-struct ForwardTiles {
-  QueryRow* rows;
-  T *q, *k, *v;
-  float *a_k, *a_v;
-  __device__ explicit ForwardTiles(unsigned char* memory)
-      : rows(reinterpret_cast<QueryRow*>(memory)),
-        q(reinterpret_cast<T*>(rows + S::kRows)),
-        k(q + S::kRows * S::kStride),
-        v(k + S::kKeys * S::kStride),
-        a_k(reinterpret_cast<float*>(v + S::kKeys * S::kStride)),
-        a_v(a_k + S::kKeys) {}
-};
-
-// Fills in the rows; returns the keys that any of them sees.
-template <class T, class S>
-__device__ KeySpan load_rows(const Problem<T>& p, QueryRow* rows, int b, int first_head,
-                             int first_row, int all) {
-  __shared__ int begin, end;
-  if (threadIdx.x == 0) {
-    begin = INT32_MAX;
-    end = 0;
-  }
-  __syncthreads();
-  const auto q_rows = static_cast<int>(p.shape.q_rows);
-  for (int r = static_cast<int>(threadIdx.x); r < S::kRows; r += S::kThreads) {
-    const int m = first_row + r;
-    QueryRow row;
-    if (m < all) row = query_row(p, b, first_head + m / q_rows, m % q_rows);
-    rows[r] = row;
-    if (row.begin >= row.end) continue;
-    atomicMin(&begin, row.begin);
-    atomicMax(&end, row.end);
-  }
-  __syncthreads();
-  return {min(begin, end), end};
-}
-
-template <class T, class S>
-__device__ void load_key_scales(const Problem<T>& p, int b, int h, int first, KeySpan span,
-                                float* a_k, float* a_v) {
-  const auto load = [&](const Rows<const float>& from, float* to) {
-    if (!from.data) return;
-    for (int r = static_cast<int>(threadIdx.x); r < S::kKeys; r += S::kThreads) {
-      const int j = first + r;
-      if (j < span.begin || j >= span.end)
-        to[r] = 1;
-      else
-        to[r] = S::kDecode ? *p.key_row(from, b, h, j) : *row_at(from, b, h, j);
-    }
-  };
-  load(p.a_k, a_k);
-  load(p.a_v, a_v);
-}
-
 template <class T, class S>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     forward_kernel(const __grid_constant__ Problem<T> p,
                    const __grid_constant__ AttentionOutputs<T> o, Splits splits) {
-  constexpr int kColumns = S::kColumns, kKeys = S::kKeys, kM = S::kM;
+  constexpr int kKeys = S::kKeys;
   extern __shared__ __align__(128) unsigned char memory[];
   const ForwardTiles<T, S> tiles(memory);
-  const auto q_rows = static_cast<int>(p.shape.q_rows);
-  const auto qk_size = static_cast<int>(p.shape.qk_size), v_size = static_cast<int>(p.shape.v_size);
-  const int b = static_cast<int>(blockIdx.z), kv_head = static_cast<int>(blockIdx.y);
-  // The last rows of a causal call see the most keys: they come first.
-  const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);
-  const int split = block % splits.count, first_row = block / splits.count * S::kRows;
-  const int all = p.group() * q_rows, first_head = kv_head * p.group();
+  const ForwardBlock<T, S> block(p, splits);
+  block.copy_queries(tiles.q);
+  const KeySpan span = load_rows(block, tiles.rows);
+  const TileRange range = tiles_of<S>(span, block.split, splits.count);
+  if (range.begin < range.end) block.copy_keys(p.k, tiles.k, block.qk_size, range.begin, span);
 
-  copy_tile<kColumns, S::kRows, S::kThreads>(
-      tiles.q, first_row, 0, all, qk_size, p.whole,
-      [&](int m) { return row_at(p.q, b, first_head + m / q_rows, m % q_rows); });
-  const KeySpan span = load_rows<T, S>(p, tiles.rows, b, first_head, first_row, all);
-  const int begin_tile = span.begin / kKeys;
-  const int tile_count = span.end > span.begin ? (span.end + kKeys - 1) / kKeys - begin_tile : 0;
-  const int tile_begin = begin_tile + tile_count * split / splits.count;
-  const int tile_end = begin_tile + tile_count * (split + 1) / splits.count;
-  const auto copy_keys = [&](const Rows<const T>& from, T* to, int size, int tile) {
+  ForwardRows<T, S> rows(block, tiles.rows);
+  for (int tile = range.begin; tile < range.end; ++tile) {
     const int first = tile * kKeys;
-    if (S::kDecode && p.block_table)
-      copy_tile<kColumns, kKeys, S::kThreads>(
-          to, first, span.begin, span.end, size, p.whole,
-          [&](int j) { return p.key_row(from, b, kv_head, j); });
-    else
-      copy_rows<kColumns, kKeys, S::kThreads>(to, row_at(from, b, kv_head, 0), from.row, first,
-                                              span.begin, span.end, size, p.whole);
-    commit_copies();
-  };
-  if (tile_begin < tile_end) copy_keys(p.k, tiles.k, qk_size, tile_begin);
-
-  const int lane = static_cast<int>(threadIdx.x) % kWarp,
-            warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int warp_row = warp * S::kWarpRows;
-  const QueryRow& lane_row = tiles.rows[warp_row + lane % S::kWarpRows];
-  const WarpSpan keys =
-      warp_span({lane_row.begin, lane_row.end}, first_row + warp_row + lane % S::kWarpRows < all);
-  const auto row_of = [&](int m, int half) {
-    return warp_row + m * kTileRows + half * 8 + lane / 4;
-  };
-  RowState state[kM][2];
-  float factor[kM][2];
-  bool positive = true;
-#pragma unroll
-  for (int m = 0; m < kM; ++m)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int r = row_of(m, half);
-      state[m][half] = RowState();
-      factor[m][half] = tiles.rows[r].factor * (S::kPlain ? kUnit<T> : 1);
-      positive = positive && (factor[m][half] > 0 || first_row + r >= all);
-    }
-  const bool signs = !__all_sync(kAllLanes, positive);
-  float out[kM][kColumns / 8][4] = {};
-  for (int tile = tile_begin; tile < tile_end; ++tile) {
-    const int first = tile * kKeys;
-    const bool seen = keys.touches(first, kKeys);
+    const bool seen = rows.keys.touches(first, kKeys);
     if (!S::kDecode) await_copies<0>();
     __syncthreads();  // the values before are read
-    if (!S::kPlain) load_key_scales<T, S>(p, b, kv_head, first, span, tiles.a_k, tiles.a_v);
-    copy_keys(p.v, tiles.v, v_size, tile);
+    if (!S::kPlain) load_key_scales(block, first, span, tiles.a_k, tiles.a_v);
+    block.copy_keys(p.v, tiles.v, block.v_size, tile, span);
     if (S::kDecode) {
       await_copies<1>();
       __syncthreads();
     }
-    float c[kM][kKeys / 8][4];
+    float c[S::kM][kKeys / 8][4];
     if (seen)
-      product_rows<kColumns>(c, tiles.q + warp_row * S::kStride, tiles.k, padded_depth(qk_size));
+      product_rows<S::kColumns>(c, tiles.q + rows.warp_row * S::kStride, tiles.k,
+                                padded_depth(block.qk_size));
     if (!S::kDecode) await_copies<0>();
     __syncthreads();  // the keys are read
-    if (tile + 1 < tile_end)
-      copy_keys(p.k, tiles.k, qk_size, tile + 1);
+    if (tile + 1 < range.end)
+      block.copy_keys(p.k, tiles.k, block.qk_size, tile + 1, span);
     else
       commit_copies();  // of nothing, so that waiting counts alike
-    if (seen) {
-      const TileView view{
-          first, !keys.holds(first, kKeys), signs, o.entropy.data != nullptr, tiles.a_k, tiles.a_v};
-      float shrink[kM][2];
-      bool same = true;
-#pragma unroll
-      for (int m = 0; m < kM; ++m)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          shrink[m][half] = 1;
-          if (S::kDecode && first_row + half * 8 >= all) {  // a few rows
-#pragma unroll
-            for (int n = 0; n < kKeys / 8; ++n) c[m][n][half * 2] = c[m][n][half * 2 + 1] = 0;
-            continue;
-          }
-          shrink[m][half] = update_row<S::kPlain>(p, tiles.rows[row_of(m, half)], state[m][half],
-                                                  view, factor[m][half], half, c[m]);
-          same = same && shrink[m][half] == 1;
-        }
-      if (!__all_sync(kAllLanes, same))
-#pragma unroll
-        for (int m = 0; m < kM; ++m)
-#pragma unroll
-          for (int n = 0; n < kColumns / 8; ++n)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) out[m][n][e] *= shrink[m][e / 2];
-    }
+    if (seen)
+      rows.update(block, tiles.rows,
+                  {first, !rows.keys.holds(first, kKeys), rows.signs, o.entropy.data != nullptr,
+                   tiles.a_k, tiles.a_v},
+                  c);
     if (S::kDecode) {
       await_copies<1>();
       __syncthreads();
     }
-    if (seen) add_product(out, c, tiles.v, padded_depth(v_size));
+    if (seen) add_product(rows.out, c, tiles.v, padded_depth(block.v_size));
   }
   await_copies<0>();
-
-  const bool pairs = paired(o.out);
-#pragma unroll
-  for (int m = 0; m < kM; ++m)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      RowState s = state[m][half];
-      s.sum = sum_quad(s.sum);
-      s.below = sum_quad(s.below) / kUnit<T>;
-      s.max /= kUnit<T>;
-      const int row = first_row + row_of(m, half);
-      if (row >= all) continue;
-      const int h = first_head + row / q_rows, i = row % q_rows;
-      if (splits.count == 1) {
-        scale_half(out[m], half, row_factor(p, h, s));
-        write_row(row_at(o.out, b, h, i), v_size, pairs, half, out[m]);
-        if (lane % 4 == 0) write_statistics(p, o, b, h, i, s);
-        continue;
-      }
-      const int64_t dense = ((b * p.shape.q_heads + h) * p.shape.q_rows + i) * splits.count + split;
-      write_row(splits.out + dense * v_size, v_size, true, half, out[m]);
-      if (lane % 4 != 0) continue;
-      splits.state[dense * 3] = s.max;
-      splits.state[dense * 3 + 1] = s.sum;
-      splits.state[dense * 3 + 2] = s.below;
-    }
+  rows.write(block, o, splits);
 }
 
 constexpr int kMergeThreads = 128;

@@ -4,7 +4,7 @@
 #include "tempera/kernels/cuda/stream.h"
 #include "tempera/kernels/dropout.h"
 
-// What the attention kernels share: a call with its scales finished, and the logits of a row.
+// What the attention kernels share: a call with its scales finished, and the choice of a kernel.
 namespace tempera::kernels::cuda {
 
 template <class T>
@@ -139,70 +139,6 @@ __device__ inline float power_of(float x) {
     return quick_exp2(x);
 }
 
-struct KeySpan {
-  int begin, end;
-};
-
-// The keys that query row i of sequence b sees.
-template <class T>
-__device__ inline KeySpan visible_span(const Problem<T>& p, int b, int i) {
-  const auto rows = static_cast<int>(p.shape.kv_rows);
-  const int64_t at = b * p.shape.q_rows + i;
-  int64_t begin = p.mask.key_begin ? p.mask.key_begin[at] : 0;
-  int64_t end = p.mask.key_end ? p.mask.key_end[at] : rows;
-  int64_t position = p.mask.query_offset + i;
-  if (p.lengths) {
-    position = p.lengths[b] - p.shape.q_rows + i;
-    end = min(end, int64_t{p.lengths[b]});
-  }
-  if (p.mask.causal) end = min(end, position + 1);
-  if (p.mask.window > 0) {
-    begin = max(begin, position - p.mask.window + 1);
-    end = min(end, position + p.mask.window);
-  }
-  begin = min(max(begin, int64_t{0}), int64_t{rows});
-  end = min(max(end, begin), int64_t{rows});
-  return {static_cast<int>(begin), static_cast<int>(end)};
-}
-
-// What a query row's logits depend on.
-struct QueryRow {
-  float factor = 0;  // scale * a_q
-  float post = 1;
-  int begin = 0, end = 0;
-  const float* bias = nullptr;
-  DropoutRow dropout = {};
-};
-
-template <class T>
-__device__ inline QueryRow query_row(const Problem<T>& p, int b, int h, int i) {
-  QueryRow row;
-  const KeySpan span = visible_span(p, b, i);
-  row.begin = span.begin;
-  row.end = span.end;
-  row.factor = p.scale * (p.a_q.data ? *row_at(p.a_q, b, h, i) : 1);
-  if (p.post.data) row.post = *row_at(p.post, b, h, i);
-  if (p.bias.data) row.bias = row_at(p.bias, b, h, i);
-  if (p.threshold > 0)
-    row.dropout =
-        dropout_row(p.seed, static_cast<uint64_t>((b * p.shape.q_heads + h) * p.shape.q_rows + i));
-  return row;
-}
-
-// tanh(x / cap), of which the cap makes a logit of x.
-template <class T>
-__device__ inline float capped_tanh(const Problem<T>& p, float x) {
-  if constexpr (sizeof(T) == 4)
-    return tanhf(x / p.cap);
-  else
-    return tanh_of(__fdividef(x, p.cap));
-}
-
-template <class T>
-__device__ inline float kept(const Problem<T>& p, DropoutRow row, int j) {
-  return dropout_bits(row, static_cast<uint32_t>(j)) >= p.threshold ? p.keep : 0;
-}
-
 // The largest of many: an order of the bits that is that of the numbers.
 __device__ inline void raise_to(float* target, float value) {
   value += 0.0F;  // -0 becomes 0
@@ -261,25 +197,5 @@ template <class T>
 int64_t query_gradient_shared_bytes(const Shape& shape);
 template <class T>
 int64_t bias_gradient_shared_bytes(const Shape& shape);
-
-// A row's keys, and what they mean for the rows of a warp that are in the call (inside).
-struct WarpSpan {
-  KeySpan some;  // holds the keys that any row sees
-  KeySpan all;   // the keys that all rows see
-  __device__ bool touches(int first, int count) const {
-    return first < some.end && first + count > some.begin;
-  }
-  __device__ bool holds(int first, int count) const {
-    return first >= all.begin && first + count <= all.end;
-  }
-};
-
-__device__ inline WarpSpan warp_span(KeySpan row, bool inside) {
-  const bool sees = inside && row.begin < row.end;
-  return {{__reduce_min_sync(kAllLanes, sees ? row.begin : INT32_MAX),
-           __reduce_max_sync(kAllLanes, sees ? row.end : 0)},
-          {__reduce_max_sync(kAllLanes, inside ? row.begin : 0),
-           __reduce_min_sync(kAllLanes, inside ? row.end : INT32_MAX)}};
-}
 
 }  // namespace tempera::kernels::cuda

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "tempera/base/error.h"
-#include "tempera/kernels/agreement.h"
 #include "tempera/kernels/cuda/device_limits.h"
-#include "tempera/kernels/cuda/test_numbers.h"
+#include "tempera/kernels/cuda/testing.h"
+#include "tempera/kernels/reference/agreement.h"
 
 namespace tempera::kernels::cuda {
 namespace {

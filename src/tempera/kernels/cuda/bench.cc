@@ -14,7 +14,7 @@
 #include "tempera/kernels/cuda/device_mirror.h"
 #include "tempera/kernels/cuda/fused.h"
 #include "tempera/kernels/cuda/prologue.h"
-#include "tempera/kernels/problem.h"
+#include "tempera/kernels/reference/problem.h"
 
 namespace tempera::kernels::cuda {
 namespace {
@@ -136,6 +136,21 @@ class Bench {
   std::vector<Row> rows_;
 };
 
+// Queries and values get SSA, whose gradients are written from `sums` on; returns where they end.
+template <class T>
+float* use_ssa(PrologueParams<T>& p, PrologueGradients<T>& g, const Numbers<float>& w,
+               const Numbers<float>& per_head, float* sums) {
+  for (auto [operand, gradient] : {std::pair(&p.q, &g.q), std::pair(&p.v, &g.v)}) {
+    operand->scale.w = w.data();
+    operand->scale.g = operand->scale.c = per_head.data();
+    gradient->w = sums;
+    gradient->g = sums + kWidth;
+    gradient->c = sums + kWidth + kHeads;
+    sums += kWidth + 2 * kHeads;
+  }
+  return sums;
+}
+
 template <class T>
 void bench_prologue(Bench& bench, const std::string& type) {
   const int64_t columns = 3 * kWidth;
@@ -181,15 +196,7 @@ void bench_prologue(Bench& bench, const std::string& type) {
                [&] { prologue_backward(p, g, workspace.data(), nullptr); });
   };
   both("softmax", 0);
-  float* next = d_numbers.data();
-  for (auto [operand, gradient] : {std::pair(&p.q, &g.q), std::pair(&p.v, &g.v)}) {
-    operand->scale.w = w.data();
-    operand->scale.g = operand->scale.c = per_head.data();
-    gradient->w = next;
-    gradient->g = next + kWidth;
-    gradient->c = next + kWidth + kHeads;
-    next += kWidth + 2 * kHeads;
-  }
+  float* const next = use_ssa(p, g, w, per_head, d_numbers.data());
   both("ssa q and v", 2);
   p.q.norm = p.k.norm = true;
   p.q.gain = p.k.gain = gain.data();
@@ -255,7 +262,7 @@ void bench_norm(Bench& bench, const std::string& type) {
   p.gain = gain.data();
   p.epsilon = 1e-5F;
   bench.time("residual and RMSNorm forward, " + type, 4 * size, [&] {
-    norm_forward(p, {h.data(), y.data(), nullptr, rstd.data()}, nullptr);
+    norm_forward(p, {.h = h.data(), .y = y.data(), .rstd = rstd.data()}, nullptr);
   });
   NormGradients<T> g;
   g.rstd = rstd.data();
@@ -285,8 +292,9 @@ void bench_activations(Bench& bench, const std::string& type) {
     bench.time(std::string(name) + " backward, " + type, (2 * inputs + 1) * size,
                [&] { activation_backward(p, y.data(), d_x.data(), nullptr); });
   };
-  both("SwiGLU", {Activation::kSilu, true, kTokens, hidden, x.data()});
-  both("GELU", {Activation::kGelu, false, kTokens, wide, x.data()});
+  both("SwiGLU",
+       {.kind = Activation::kSilu, .gated = true, .rows = kTokens, .size = hidden, .x = x.data()});
+  both("GELU", {.kind = Activation::kGelu, .rows = kTokens, .size = wide, .x = x.data()});
 }
 
 void bench_loss(Bench& bench) {
@@ -296,30 +304,31 @@ void bench_loss(Bench& bench) {
   const Numbers<float> loss(kLossRows);
   CrossEntropyParams<T> p;
   p.rows = kLossRows;
-  p.classes = p.count = p.stride = kVocabulary;
+  p.classes = kVocabulary;
   p.logits = logits.data();
   p.targets = targets.data();
   p.loss = loss.data();
   const double size = static_cast<double>(kLossRows * kVocabulary) * sizeof(T);
   bench.time("cross-entropy and gradient, bf16", 2 * size,
-             [&] { cross_entropy(p, true, nullptr); });
+             [&] { cross_entropy(p, nullptr, nullptr); });
 }
 
 void bench_embedding(Bench& bench) {
   using T = BFloat16;
-  const Numbers<T> table(kVocabulary * kWidth), y(kTokens * kWidth), d_table(kVocabulary * kWidth);
+  const Numbers<T> d_y(kTokens * kWidth);
+  const Numbers<float> d_table(kVocabulary * kWidth);
   const Integers<int64_t> ids(kTokens, kVocabulary);
   const double rows = static_cast<double>(kTokens * kWidth) * sizeof(T);
-  const double all = static_cast<double>(kVocabulary * kWidth) * sizeof(T);
-  bench.time("embedding forward, bf16", 2 * rows, [&] {
-    embedding_forward<T>({kTokens, kWidth, ids.data(), table.data(), nullptr, nullptr}, y.data(),
-                         nullptr);
-  });
+  const double all = static_cast<double>(kVocabulary * kWidth) * sizeof(float);
   const DeviceBytes workspace(embedding_backward_workspace(kTokens));
   bench.time("embedding backward, bf16", rows + all, [&] {
-    embedding_backward<T, T>(
-        {kTokens, kWidth, kVocabulary, ids.data(), y.data(), d_table.data(), false},
-        workspace.data(), nullptr);
+    embedding_backward<T>({.rows = kTokens,
+                           .size = kWidth,
+                           .classes = kVocabulary,
+                           .ids = ids.data(),
+                           .d_y = d_y.data(),
+                           .d_table = d_table.data()},
+                          workspace.data(), nullptr);
   });
 }
 

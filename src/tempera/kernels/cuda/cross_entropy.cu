@@ -46,7 +46,7 @@ __device__ inline void each_pack(const T* row, int64_t count, bool whole, Body b
 template <class T>
 __device__ Statistics row_statistics(const CrossEntropyParams<T>& p, const T* row, bool whole) {
   float max = -INFINITY, sum = 0, total = 0;
-  each_pack(row, p.count, whole, [&](int64_t, const float(&x)[kPack], int left) {
+  each_pack(row, p.classes, whole, [&](int64_t, const float(&x)[kPack], int left) {
     float top = x[0];
 #pragma unroll
     for (int i = 1; i < kPack; ++i) top = fmaxf(top, x[i]);
@@ -72,7 +72,7 @@ __device__ Statistics row_statistics(const CrossEntropyParams<T>& p, const T* ro
 template <class T>
 __device__ void write_loss(const CrossEntropyParams<T>& p, int64_t r, int64_t target,
                            const Statistics& s) {
-  if (threadIdx.x != 0 || !p.loss) return;
+  if (threadIdx.x != 0) return;
   const float mean = s.total / static_cast<float>(p.classes);
   p.loss[r] = target < 0 ? 0
                          : s.lse() - (1 - p.smoothing) * s.target -
@@ -81,16 +81,16 @@ __device__ void write_loss(const CrossEntropyParams<T>& p, int64_t r, int64_t ta
 
 template <class T>
 __device__ void row_gradient(const CrossEntropyParams<T>& p, T* row, int64_t target,
-                             const Statistics& s, bool whole) {
-  const float factor = target < 0 ? 0 : p.factor * (p.device_factor ? *p.device_factor : 1);
+                             const Statistics& s, float factor, bool whole) {
+  if (target < 0) factor = 0;
   const float lse = s.lse();
   const float even = p.smoothing / static_cast<float>(p.classes);
   const float shift = -lse * kLog2E;
-  each_pack(row, p.count, whole, [&](int64_t column, const float(&x)[kPack], int left) {
+  each_pack(row, p.classes, whole, [&](int64_t column, const float(&x)[kPack], int left) {
     float d[kPack];
 #pragma unroll
     for (int i = 0; i < kPack; ++i) d[i] = quick_exp2(fmaf(x[i], kLog2E, shift)) - even;
-    const int64_t hit = target - p.first - column;
+    const int64_t hit = target - column;
     if (hit >= 0 && hit < kPack)
 #pragma unroll
       for (int i = 0; i < kPack; ++i) d[i] -= hit == i ? 1 - p.smoothing : 0;
@@ -102,61 +102,20 @@ __device__ void row_gradient(const CrossEntropyParams<T>& p, T* row, int64_t tar
   });
 }
 
-enum class Pass { kLoss, kBoth, kStatistics, kGradient };
-
-template <class T, Pass kPass>
-__global__ void __launch_bounds__(kThreads)
-    kernel(const __grid_constant__ CrossEntropyParams<T> p, float* state, bool whole) {
+template <class T, bool kGradient>
+__global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ CrossEntropyParams<T> p,
+                                                   const float* device_factor, bool whole) {
   const int64_t r = blockIdx.x;
-  T* const row = p.logits + r * p.stride;
+  T* const row = p.logits + r * p.classes;
   const int64_t target = p.targets[r];
-  Statistics s;
-  if constexpr (kPass != Pass::kGradient) {
-    s = row_statistics(p, row, whole);
-    const int64_t column = target - p.first;
-    if (column >= 0 && column < p.count) s.target = to_float(row[column]);
+  Statistics s = row_statistics(p, row, whole);
+  if (target >= 0 && target < p.classes) s.target = to_float(row[target]);
+  write_loss(p, r, target, s);
+  if constexpr (kGradient) {
+    __syncthreads();  // the target's logit has been read
+    const float factor = p.factor * (device_factor ? *device_factor : 1);
+    row_gradient(p, row, target, s, factor, whole);
   }
-  if constexpr (kPass == Pass::kGradient) {
-    s = {state[4 * r], state[4 * r + 1], state[4 * r + 2], state[4 * r + 3]};
-  } else if constexpr (kPass == Pass::kStatistics) {
-    if (threadIdx.x != 0) return;
-    if (p.first > 0) {
-      const Statistics before{state[4 * r], state[4 * r + 1], state[4 * r + 2], state[4 * r + 3]};
-      const float max = fmaxf(before.max, s.max);
-      s.sum = before.sum * __expf(before.max - max) + s.sum * __expf(s.max - max);
-      s.max = max;
-      s.target += before.target;
-      s.total += before.total;
-    }
-    state[4 * r] = s.max;
-    state[4 * r + 1] = s.sum;
-    state[4 * r + 2] = s.target;
-    state[4 * r + 3] = s.total;
-    if (p.first + p.count == p.classes) write_loss(p, r, target, s);
-    return;
-  } else {
-    write_loss(p, r, target, s);
-  }
-  if constexpr (kPass == Pass::kBoth) __syncthreads();  // the target's logit has been read
-  if constexpr (kPass != Pass::kLoss) row_gradient(p, row, target, s, whole);
-}
-
-template <class T>
-void check(const CrossEntropyParams<T>& p) {
-  TEMPERA_CHECK(p.rows >= 0 && p.classes >= 1 && p.first >= 0 && p.count >= 1 &&
-                    p.first + p.count <= p.classes,
-                "cross-entropy: classes ", p.first, " to ", p.first + p.count, " of ", p.classes);
-  TEMPERA_CHECK(p.stride >= p.count, "cross-entropy: rows of ", p.count, " logits, ", p.stride,
-                " apart");
-}
-
-template <class T, Pass kPass>
-void launch(const CrossEntropyParams<T>& p, float* state, Stream stream) {
-  check(p);
-  if (p.rows == 0) return;
-  kernel<T, kPass><<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(
-      p, state, aligned(p.logits, p.stride));
-  check_launch("cross_entropy");
 }
 
 constexpr int kSumThreads = 1024;
@@ -180,25 +139,14 @@ __global__ void __launch_bounds__(kSumThreads)
 }  // namespace
 
 template <class T>
-void cross_entropy(const CrossEntropyParams<T>& params, bool gradient, Stream stream) {
-  TEMPERA_CHECK(params.first == 0 && params.count == params.classes,
-                "cross-entropy in one pass: ", params.count, " columns of ", params.classes,
-                " classes given; use the passes for chunks");
-  if (gradient)
-    launch<T, Pass::kBoth>(params, nullptr, stream);
-  else
-    launch<T, Pass::kLoss>(params, nullptr, stream);
-}
-
-template <class T>
-void cross_entropy_statistics(const CrossEntropyParams<T>& params, float* state, Stream stream) {
-  launch<T, Pass::kStatistics>(params, state, stream);
-}
-
-template <class T>
-void cross_entropy_gradient(const CrossEntropyParams<T>& params, const float* state,
-                            Stream stream) {
-  launch<T, Pass::kGradient>(params, const_cast<float*>(state), stream);
+void cross_entropy(const CrossEntropyParams<T>& params, const float* device_factor, Stream stream) {
+  TEMPERA_CHECK(params.rows >= 0 && params.classes >= 1, "cross-entropy of ", params.rows,
+                " rows of ", params.classes, " classes");
+  if (params.rows == 0) return;
+  const auto launch = params.gradient ? kernel<T, true> : kernel<T, false>;
+  launch<<<static_cast<unsigned>(params.rows), kThreads, 0, stream>>>(
+      params, device_factor, aligned(params.logits, params.classes));
+  check_launch("cross_entropy");
 }
 
 void target_factor(int64_t rows, const int64_t* targets, float* factor, Stream stream) {
@@ -211,13 +159,7 @@ void sum(int64_t count, const float* values, const float* factor, float* sum, St
   check_launch("sum");
 }
 
-#define TEMPERA_INSTANTIATE(T)                                                          \
-  template void cross_entropy(const CrossEntropyParams<T>&, bool, Stream);              \
-  template void cross_entropy_statistics(const CrossEntropyParams<T>&, float*, Stream); \
-  template void cross_entropy_gradient(const CrossEntropyParams<T>&, const float*, Stream);
-
-TEMPERA_INSTANTIATE(float)
-TEMPERA_INSTANTIATE(BFloat16)
-#undef TEMPERA_INSTANTIATE
+template void cross_entropy(const CrossEntropyParams<float>&, const float*, Stream);
+template void cross_entropy(const CrossEntropyParams<BFloat16>&, const float*, Stream);
 
 }  // namespace tempera::kernels::cuda

@@ -12,26 +12,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
 
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    forward_kernel(const __grid_constant__ EmbeddingParams<T> p, T* y, bool whole) {
-  const int64_t packs = p.size / kPack;
-  for (int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x; index < p.rows * packs;
-       index += int64_t{gridDim.x} * kThreads) {
-    const int64_t r = index / packs, column = index % packs * kPack;
-    const int64_t id = p.ids[r];
-    float row[kPack] = {};
-    if (id >= 0) load_floats(p.table + id * p.size + column, whole, row);
-    if (id >= 0 && p.places) {
-      float other[kPack];
-      load_floats(p.positions + p.places[r] * p.size + column, whole, other);
-#pragma unroll
-      for (int i = 0; i < kPack; ++i) row[i] += other[i];
-    }
-    store_pack(y + r * p.size + column, pack_of<T>(row), whole);
-  }
-}
-
 // Keys to sort by: an id below 0 goes to the end.
 __global__ void __launch_bounds__(kThreads)
     key_kernel(int64_t rows, int64_t classes, const int64_t* ids, uint32_t* keys, uint32_t* order) {
@@ -43,9 +23,9 @@ __global__ void __launch_bounds__(kThreads)
 
 // A block for every place in the sorted list; the one where an id begins sums that id's rows, each
 // warp a run of them, and the warps one after the other.
-template <class T, class G>
+template <class T>
 __global__ void __launch_bounds__(kThreads)
-    sum_kernel(const __grid_constant__ EmbeddingGradient<T, G> p, const uint32_t* keys,
+    sum_kernel(const __grid_constant__ EmbeddingGradient<T> p, const uint32_t* keys,
                const uint32_t* order, bool whole) {
   const int64_t begin = blockIdx.x;
   const uint32_t id = keys[begin];
@@ -83,9 +63,9 @@ __global__ void __launch_bounds__(kThreads)
         for (int i = 0; i < kPack; ++i) sum[i] += shared[w][lane * kPack + i];
     }
     if (warp != 0 || column >= p.size) continue;
-    G* const to = p.d_table + int64_t{id} * p.size + column;
+    float* const to = p.d_table + int64_t{id} * p.size + column;
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) to[i] = from_float<G>(sum[i] + (p.add ? to_float(to[i]) : 0));
+    for (int i = 0; i < kPack; ++i) to[i] = sum[i];
   }
 }
 
@@ -107,31 +87,18 @@ size_t sort_size(int64_t rows) {
 
 }  // namespace
 
-template <class T>
-void embedding_forward(const EmbeddingParams<T>& params, T* y, Stream stream) {
-  TEMPERA_CHECK(takes_columns(params.size), "embedding of ", params.size,
-                " columns: a multiple of 8 expected");
-  if (params.rows == 0) return;
-  const bool whole =
-      aligned(params.table, params.size) && aligned(params.positions, 0) && aligned(y, 0);
-  const int64_t blocks = ceil_div(params.rows * params.size / kPack, kThreads);
-  forward_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(params, y, whole);
-  check_launch("embedding_forward");
-}
-
 size_t embedding_backward_workspace(int64_t rows) {
   return rows == 0 ? 0 : 4 * list_size(rows) + sort_size(rows);
 }
 
-template <class T, class G>
-void embedding_backward(const EmbeddingGradient<T, G>& params, void* workspace, Stream stream) {
+template <class T>
+void embedding_backward(const EmbeddingGradient<T>& params, void* workspace, Stream stream) {
   TEMPERA_CHECK(
       takes_columns(params.size) && params.rows <= INT32_MAX && params.classes < INT32_MAX,
       "gradient of an embedding: ", params.rows, " rows of ", params.size, " columns and ",
       params.classes, " classes do not fit");
-  if (!params.add)
-    cudaMemsetAsync(params.d_table, 0,
-                    sizeof(G) * static_cast<size_t>(params.classes * params.size), stream);
+  cudaMemsetAsync(params.d_table, 0,
+                  sizeof(float) * static_cast<size_t>(params.classes * params.size), stream);
   if (params.rows == 0) return check_launch("embedding_backward");
   auto* bytes = static_cast<unsigned char*>(workspace);
   uint32_t* lists[4];
@@ -151,10 +118,7 @@ void embedding_backward(const EmbeddingGradient<T, G>& params, void* workspace, 
   check_launch("embedding_backward");
 }
 
-template void embedding_forward(const EmbeddingParams<float>&, float*, Stream);
-template void embedding_forward(const EmbeddingParams<BFloat16>&, BFloat16*, Stream);
-template void embedding_backward(const EmbeddingGradient<float, float>&, void*, Stream);
-template void embedding_backward(const EmbeddingGradient<BFloat16, float>&, void*, Stream);
-template void embedding_backward(const EmbeddingGradient<BFloat16, BFloat16>&, void*, Stream);
+template void embedding_backward(const EmbeddingGradient<float>&, void*, Stream);
+template void embedding_backward(const EmbeddingGradient<BFloat16>&, void*, Stream);
 
 }  // namespace tempera::kernels::cuda

@@ -19,34 +19,16 @@ namespace tempera::kernels::cuda {
 constexpr bool takes_columns(int64_t size) { return size >= 8 && size % 8 == 0; }
 constexpr int64_t kWidestNorm = 16384;
 
-template <class T>
-struct NormOutputs {
-  T* h = nullptr;  // required with a residual; the norm reads h as it was rounded to T
-  T* y = nullptr;
-  float* mean = nullptr;  // (rows); where centred
-  float* rstd = nullptr;  // (rows); absent: not wanted
-};
 // Rows of up to kWidestNorm columns.
 template <class T>
 void norm_forward(const NormParams<T>& params, const NormOutputs<T>& outputs, Stream stream);
 
-template <class T>
-struct NormGradients {
-  const float* mean = nullptr;
-  const float* rstd = nullptr;
-  const T* d_y = nullptr;
-  const T* d_h = nullptr;  // what reaches h past the norm; absent: 0
-  T* d_x = nullptr;        // of h, and so of x and of the residual
-  float* d_gain = nullptr;
-  float* d_bias = nullptr;
-};
 size_t norm_backward_workspace(int64_t rows, int64_t size);
-// params.x: h of the forward pass (x where there was no residual); params.residual is not read.
 template <class T>
 void norm_backward(const NormParams<T>& params, const NormGradients<T>& gradients, void* workspace,
                    Stream stream);
 
-enum class Activation { kRelu, kSilu, kGelu, kGeluTanh };
+enum class Activation { kSilu, kGelu, kGeluTanh };
 // y = f(x), or where gated y = f(gate) * up, a row of x being the gate's `size` columns and then
 // up's.
 template <class T>
@@ -62,65 +44,28 @@ void activation_forward(const ActivationParams<T>& params, T* y, Stream stream);
 template <class T>
 void activation_backward(const ActivationParams<T>& params, const T* d_y, T* d_x, Stream stream);
 
-// The cross-entropy of rows of logits against their targets, and in place of the logits its
-// gradient times factor. A row whose target is negative has loss 0 and gradient 0. The logits may
-// come in chunks of the vocabulary, the same buffer for all of them: statistics of every chunk in
-// order, then, with the logits made again, the gradient of every chunk.
+// device_factor: one more factor of the gradient; absent: 1.
 template <class T>
-struct CrossEntropyParams {
-  int64_t rows = 0;
-  int64_t classes = 0;  // of the vocabulary
-  T* logits = nullptr;  // (rows, count)
-  int64_t stride = 0;   // elements between rows
-  int64_t first = 0;    // the class of column 0
-  int64_t count = 0;    // columns
-  const int64_t* targets = nullptr;
-  float smoothing = 0;
-  float factor = 1;
-  const float* device_factor = nullptr;  // one more factor; absent: 1
-  float* loss = nullptr;                 // (rows)
-};
-// One chunk that is the whole vocabulary; gradient false: the logits stay.
-template <class T>
-void cross_entropy(const CrossEntropyParams<T>& params, bool gradient, Stream stream);
-// state: (rows, 4), written by the chunk with first == 0; the last chunk writes the losses.
-template <class T>
-void cross_entropy_statistics(const CrossEntropyParams<T>& params, float* state, Stream stream);
-template <class T>
-void cross_entropy_gradient(const CrossEntropyParams<T>& params, const float* state, Stream stream);
+void cross_entropy(const CrossEntropyParams<T>& params, const float* device_factor, Stream stream);
 // factor = 1 / max(1, targets that are not negative).
 void target_factor(int64_t rows, const int64_t* targets, float* factor, Stream stream);
 // sum = factor * the sum of values; factor absent: 1.
 void sum(int64_t count, const float* values, const float* factor, float* sum, Stream stream);
 
-// y[r] = table[ids[r]] + positions[places[r]]; 0 for a negative id.
+// d_table[id] = the sum of d_y's rows with that id, in the order of the rows; a row whose id is
+// negative counts nowhere.
 template <class T>
-struct EmbeddingParams {
-  int64_t rows = 0;
-  int64_t size = 0;
-  const int64_t* ids = nullptr;
-  const T* table = nullptr;
-  const int64_t* places = nullptr;  // absent: no positions
-  const T* positions = nullptr;
-};
-template <class T>
-void embedding_forward(const EmbeddingParams<T>& params, T* y, Stream stream);
-
-// d_table[id] = the sum of d_y's rows with that id, in the order of the rows. T: of d_y, G: of
-// d_table, float or T.
-template <class T, class G>
 struct EmbeddingGradient {
   int64_t rows = 0;
   int64_t size = 0;
   int64_t classes = 0;  // rows of the table, ids are below
   const int64_t* ids = nullptr;
   const T* d_y = nullptr;
-  G* d_table = nullptr;
-  bool add = false;  // to what d_table holds (an output matrix that shares the table)
+  float* d_table = nullptr;
 };
 size_t embedding_backward_workspace(int64_t rows);
-template <class T, class G>
-void embedding_backward(const EmbeddingGradient<T, G>& params, void* workspace, Stream stream);
+template <class T>
+void embedding_backward(const EmbeddingGradient<T>& params, void* workspace, Stream stream);
 
 // One parameter of the model. Exactly one of the gradients is given.
 struct OptimizerTensor {

@@ -100,7 +100,80 @@ __global__ void __launch_bounds__(Layout<kWarps>::kThreads)
   }
 }
 
+// A row of the backward pass in registers.
+template <class T, int kWarps, int kChunks>
+struct BackwardRow {
+  using L = Layout<kWarps>;
+  int64_t r;
+  bool active;
+  float mean, rstd;
+  Pack<T> x[kChunks], dy[kChunks], past[kChunks];
+
+  __device__ BackwardRow(const NormParams<T>& p, const NormGradients<T>& g, int64_t row,
+                         int64_t end, bool whole)
+      : r(row),
+        active(r < end),
+        mean(active && p.centred ? g.mean[r] : 0),
+        rstd(active ? g.rstd[r] : 0) {
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      const int64_t at = r * p.size + L::column(c);
+      if (!active || L::column(c) >= p.size) continue;
+      x[c] = load_pack(p.x + at, whole);
+      dy[c] = load_pack(g.d_y + at, whole);
+      if (g.d_h) past[c] = load_pack(g.d_h + at, whole);
+    }
+  }
+
+  __device__ float normed(int chunk, int i) const { return (x[chunk].get(i) - mean) * rstd; }
+
+  // product: the mean of the normed row times its gradient, total: that of the gradient.
+  __device__ void write(const NormParams<T>& p, const NormGradients<T>& g, float product,
+                        float total, bool whole) const {
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      const int64_t at = r * p.size + L::column(c);
+      if (!active || L::column(c) >= p.size) continue;
+      float d[kPack] = {}, gain[kPack];
+      if (g.d_h) unpack(past[c], d);
+      if (p.gain) load_floats(p.gain + L::column(c), whole, gain);
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        float scaled = dy[c].get(i);
+        if (p.gain) scaled *= gain[i];
+        d[i] = fmaf(rstd, scaled - total - normed(c, i) * product, d[i]);
+      }
+      store_pack(g.d_x + at, pack_of<T>(d), whole);
+    }
+  }
+};
+
 // Partial sums of block b: row b of (kBackwardBlocks, 2 * size), those of the gain first.
+template <int kWarps, bool kBias, int kChunks, int kBiasChunks>
+__device__ inline void write_sums(const float (&d_gain)[kChunks][kPack],
+                                  const float (&d_bias)[kBiasChunks][kPack], int64_t size,
+                                  float* partial) {
+  using L = Layout<kWarps>;
+  extern __shared__ float shared[];  // (kRows, size)
+#pragma unroll
+  for (int bias = 0; bias < (kBias ? 2 : 1); ++bias) {
+    __syncthreads();
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c)
+      if (L::column(c) < size)
+#pragma unroll
+        for (int i = 0; i < kPack; ++i)
+          shared[L::row() * size + L::column(c) + i] =
+              bias == 1 ? d_bias[kBias ? c : 0][i] : d_gain[c][i];
+    __syncthreads();
+    for (int64_t column = threadIdx.x; column < size; column += L::kThreads) {
+      float sum = 0;
+      for (int row = 0; row < L::kRows; ++row) sum += shared[row * size + column];
+      partial[(int64_t{blockIdx.x} * 2 + bias) * size + column] = sum;
+    }
+  }
+}
+
 template <class T, int kWarps, int kChunks, bool kBias>
 __global__ void __launch_bounds__(Layout<kWarps>::kThreads, kWarps < 16 ? 2 : 1)
     backward_kernel(const __grid_constant__ NormParams<T> p,
@@ -111,29 +184,17 @@ __global__ void __launch_bounds__(Layout<kWarps>::kThreads, kWarps < 16 ? 2 : 1)
   const int64_t begin = int64_t{blockIdx.x} * rows, end = min(p.rows, begin + rows);
   const auto n = static_cast<float>(p.size);
   for (int64_t base = begin; base < end; base += L::kRows) {
-    const int64_t r = base + L::row();
-    const bool active = r < end;
-    const float mean = active && p.centred ? g.mean[r] : 0;
-    const float rstd = active ? g.rstd[r] : 0;
-    Pack<T> x[kChunks], dy[kChunks], past[kChunks];
+    const BackwardRow<T, kWarps, kChunks> row(p, g, base + L::row(), end, whole);
     float product = 0, total = 0;
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
-      const int64_t at = r * p.size + L::column(c);
-      if (!active || L::column(c) >= p.size) continue;
-      x[c] = load_pack(p.x + at, whole);
-      dy[c] = load_pack(g.d_y + at, whole);
-      if (g.d_h) past[c] = load_pack(g.d_h + at, whole);
-    }
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      if (!active || L::column(c) >= p.size) continue;
+      if (!row.active || L::column(c) >= p.size) continue;
       float gain[kPack];
       if (p.gain) load_floats(p.gain + L::column(c), whole, gain);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
-        const float normed = (x[c].get(i) - mean) * rstd;
-        const float d = dy[c].get(i);
+        const float normed = row.normed(c, i);
+        const float d = row.dy[c].get(i);
         d_gain[c][i] = fmaf(d, normed, d_gain[c][i]);
         if constexpr (kBias) d_bias[c][i] += d;
         const float scaled = p.gain ? d * gain[i] : d;
@@ -143,42 +204,10 @@ __global__ void __launch_bounds__(Layout<kWarps>::kThreads, kWarps < 16 ? 2 : 1)
     }
     product = L::sum(product) / n;
     total = p.centred ? L::sum(total) / n : 0;
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      const int64_t at = r * p.size + L::column(c);
-      if (!active || L::column(c) >= p.size) continue;
-      float d[kPack] = {}, gain[kPack];
-      if (g.d_h) unpack(past[c], d);
-      if (p.gain) load_floats(p.gain + L::column(c), whole, gain);
-#pragma unroll
-      for (int i = 0; i < kPack; ++i) {
-        const float normed = (x[c].get(i) - mean) * rstd;
-        float scaled = dy[c].get(i);
-        if (p.gain) scaled *= gain[i];
-        d[i] = fmaf(rstd, scaled - total - normed * product, d[i]);
-      }
-      store_pack(g.d_x + at, pack_of<T>(d), whole);
-    }
+    row.write(p, g, product, total, whole);
   }
   if (!g.d_gain && !g.d_bias) return;
-  extern __shared__ float shared[];  // (kRows, size)
-#pragma unroll
-  for (int bias = 0; bias < (kBias ? 2 : 1); ++bias) {
-    __syncthreads();
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c)
-      if (L::column(c) < p.size)
-#pragma unroll
-        for (int i = 0; i < kPack; ++i)
-          shared[L::row() * p.size + L::column(c) + i] =
-              bias == 1 ? d_bias[kBias ? c : 0][i] : d_gain[c][i];
-    __syncthreads();
-    for (int64_t column = threadIdx.x; column < p.size; column += L::kThreads) {
-      float sum = 0;
-      for (int row = 0; row < L::kRows; ++row) sum += shared[row * p.size + column];
-      partial[(int64_t{blockIdx.x} * 2 + bias) * p.size + column] = sum;
-    }
-  }
+  write_sums<kWarps, kBias>(d_gain, d_bias, p.size, partial);
 }
 
 __global__ void __launch_bounds__(kWarp* kColumnReducers)

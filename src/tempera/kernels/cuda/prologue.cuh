@@ -130,8 +130,7 @@ struct PrologueLane {
     w = keep(scale.w ? scale.w + place.head * operand.size : nullptr, 0);
     if constexpr (Kind::kNorms) {
       bias = keep(p.bias ? p.bias + place.column : nullptr, 1);
-      const int64_t gain_row = operand.gain_by_head ? place.head * operand.size : 0;
-      gain = keep(operand.gain ? operand.gain + gain_row : nullptr, 2);
+      gain = keep(operand.gain, 2);
       finished = scale.rows.data ? row_at(scale.rows, b, place.head, 0) : nullptr;
       finished_step = scale.rows.row;
     }

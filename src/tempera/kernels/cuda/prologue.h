@@ -37,8 +37,7 @@ struct PrologueOperand {
   int64_t heads = 0;            // 0: there is no such operand
   int64_t size = 0;             // as takes_head() says
   bool norm = false;            // x / sqrt(mean(x^2) + epsilon)
-  const float* gain = nullptr;  // (size), or (heads, size) with gain_by_head; absent: 1
-  bool gain_by_head = false;
+  const float* gain = nullptr;  // (size), shared by the heads; absent: 1
   bool rotate = false;
   PrologueScale scale;
 };

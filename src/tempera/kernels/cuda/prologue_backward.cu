@@ -110,6 +110,25 @@ __device__ void row_backward(const PrologueParams<T>& p,
     for (int i = 0; i < kPack; ++i) sums.bias[i] += d[i];
 }
 
+// What the gradient of a head goes through where it is turned and no more, or not even that: the
+// projection is not read.
+template <class T, int kLanes, bool kWhole, class Kind>
+__device__ inline void turn_back(const PrologueParams<T>& p,
+                                 PrologueLane<T, kLanes, kWhole, Kind>& lane,
+                                 const PrologueHead& place, int64_t size,
+                                 const Rows<const T>& d_out, const Rows<T>& d_in, int64_t b,
+                                 int begin, int end, T* memory) {
+  constexpr int kGroups = sizeof(T) == 2 ? 2 : 1;
+  PrologueStream<T, kLanes, kWhole, 1, kGroups> stream(memory, size, b, place.head, begin, end,
+                                                       {&d_out});
+  walk_rows(lane, stream, d_in, b, begin, end, [&](int group, int t, T* to) {
+    float d[kPack];
+    lane.read(stream.row(group), d);
+    lane.rotate(p, b, min(t, end - 1), -1, d);
+    if (lane.live && t < end) lane.store(to, pack_of<T>(d));
+  });
+}
+
 template <class T, int kLanes, bool kWhole, class Kind>
 __global__ void __launch_bounds__(kPrologueWarps* kWarp, Kind::kNorms ? 4 : 5)
     backward_kernel(const __grid_constant__ PrologueParams<T> p,
@@ -135,18 +154,8 @@ __global__ void __launch_bounds__(kPrologueWarps* kWarp, Kind::kNorms ? 4 : 5)
   await_earlier_kernels();
   admit_next_kernel();
   Lane lane(p, place, b, shared);
-  if (!(operand.norm || operand.scale.recipe() || operand.scale.rows.data || gradients.bias)) {
-    // Turned and no more, or not even that: the projection is not read.
-    constexpr int kGroups = sizeof(T) == 2 ? 2 : 1;
-    PrologueStream<T, kLanes, kWhole, 1, kGroups> stream(mine, operand.size, b, place.head, begin,
-                                                         end, {&d_out});
-    return walk_rows(lane, stream, d_in, b, begin, end, [&](int group, int t, T* to) {
-      float d[kPack];
-      lane.read(stream.row(group), d);
-      lane.rotate(p, b, min(t, end - 1), -1, d);
-      if (lane.live && t < end) lane.store(to, pack_of<T>(d));
-    });
-  }
+  if (!(operand.norm || operand.scale.recipe() || operand.scale.rows.data || gradients.bias))
+    return turn_back(p, lane, place, operand.size, d_out, d_in, b, begin, end, mine);
   Stream stream(mine, operand.size, b, place.head, begin, end,
                 {&choose(place.which, p.x_q, p.x_k, p.x_v), &d_out});
   lane.settle();
@@ -201,7 +210,6 @@ __device__ SumPlace sum_place(const PrologueParams<T>& p, const PrologueGradient
   const int64_t row = place.head * operand.size;
   if (part == 0) return {vector(gradient.w, row)};
   if (part == 1) return {vector(gradients.bias, place.column)};
-  if (part == 2 && operand.gain_by_head) return {vector(gradient.gain, row)};
   if (part == 2 && place.head > 0) return {};
   if (part == 2) return {vector(gradient.gain, 0), static_cast<int>(operand.heads)};
   if (column == 0) return {number(gradient.g), 1, operand.scale.g_is_logit};

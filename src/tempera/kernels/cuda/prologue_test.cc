@@ -9,7 +9,8 @@
 
 #include "tempera/base/error.h"
 #include "tempera/kernels/cuda/normal.h"
-#include "tempera/kernels/cuda/prologue_naive.h"
+#include "tempera/kernels/cuda/testing.h"
+#include "tempera/kernels/reference/prologue.h"
 
 namespace tempera::kernels::cuda {
 namespace {
@@ -150,7 +151,6 @@ class Run {
     p.size = o.size;
     p.norm = o.norm;
     p.gain = number(floats_, name + ".gain");
-    p.gain_by_head = o.gain_by_head;
     p.rotate = o.rotate;
     p.scale.rows = {number(floats_, name + ".rows"), o.heads * c_.rows, c_.rows, 1};
     p.scale.w = number(floats_, name + ".w");

@@ -8,23 +8,14 @@
 #include <map>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
-#include "tempera/kernels/agreement.h"
-#include "tempera/kernels/cuda/device_mirror.h"
-#include "tempera/kernels/cuda/stream.h"
-#include "tempera/kernels/problem.h"
+#include "tempera/kernels/reference/problem.h"
 
-// What the tests of the CUDA kernels share: named tensors, a naive reference in double and in
-// float, and the rule by which a kernel is right.
-namespace tempera::kernels::cuda {
-
-// Skips a test by name where there is no GPU.
-#define TEMPERA_NEEDS_GPU()                                   \
-  do {                                                        \
-    const std::string why = why_no_device();                  \
-    if (!why.empty()) GTEST_SKIP() << "needs a GPU: " << why; \
-  } while (false)
+// What the tests of passes share: named tensors, numbers to fill them with, and the rule by which a
+// kernel is right.
+namespace tempera::kernels {
 
 template <class R>
 using Tensors = std::map<std::string, std::vector<R>>;
@@ -93,4 +84,4 @@ void expect_close(const std::string& what, const std::vector<A>& actual,
 
 using KernelTypes = testing::Types<float, BFloat16>;
 
-}  // namespace tempera::kernels::cuda
+}  // namespace tempera::kernels

@@ -6,15 +6,15 @@
 #include <vector>
 
 #include "tempera/base/error.h"
-#include "tempera/kernels/cuda/test_numbers.h"
+#include "tempera/kernels/reference/numbers.h"
 
 // The cases of the prologue's test, and the prologue written down row by row.
-namespace tempera::kernels::cuda {
+namespace tempera::kernels {
 
 struct OperandCase {
   int64_t heads = 2;
   int64_t size = 64;
-  bool norm = false, gain = false, gain_by_head = false, rotate = false;
+  bool norm = false, gain = false, rotate = false;
   bool rows = false, w = false, g = false, c = false, s = false;
   bool g_is_logit = false;
 };
@@ -39,94 +39,108 @@ inline int64_t columns_of(const PrologueCase& c) {
   return c.q.heads * c.q.size + c.k.heads * c.k.size + c.v.heads * c.v.size;
 }
 
-inline std::vector<PrologueCase> prologue_cases() {
-  std::vector<PrologueCase> list;
-  const auto add = [&](std::string name, auto change) {
-    PrologueCase c;
-    c.name = std::move(name);
-    change(c);
-    list.push_back(c);
-  };
-  const auto ssa = [](OperandCase& o) { o.w = o.g = o.c = true; };
-  const auto everything = [](PrologueCase& c) {
-    for (OperandCase* o : {&c.q, &c.k, &c.v}) o->rows = o->w = o->g = o->c = o->s = true;
-    c.k.g_is_logit = true;
-    for (OperandCase* o : {&c.q, &c.k}) o->norm = o->gain = o->rotate = true;
-    c.k.gain_by_head = true;
-    c.pairs = c.q.size / 2 / 4 * 4;
-    c.bias = c.positions = true;
-  };
-  add("plain", [](PrologueCase&) {});
-  add("bias", [](PrologueCase& c) { c.bias = true; });
-  add("rotation", [](PrologueCase& c) {
-    c.q.rotate = c.k.rotate = true;
-    c.pairs = 32;
-  });
-  add("part_of_the_columns_rotated", [](PrologueCase& c) {
-    c.q.rotate = c.k.rotate = true;
-    c.pairs = 8;
-  });
-  add("few_columns_rotated", [](PrologueCase& c) {
-    c.q.rotate = c.k.rotate = c.q.w = c.q.norm = true;
-    c.pairs = 4;
-    c.q.size = c.k.size = c.v.size = 24;
-  });
-  add("norm", [](PrologueCase& c) { c.q.norm = c.k.norm = true; });
-  add("norm_gain", [](PrologueCase& c) { c.q.norm = c.k.norm = c.q.gain = c.k.gain = true; });
-  add("focal", [](PrologueCase& c) { c.q.c = true; });
-  add("ssmax", [](PrologueCase& c) { c.q.g = c.q.s = true; });
-  add("w_alone", [](PrologueCase& c) { c.k.w = true; });
-  add("rows", [](PrologueCase& c) { c.q.rows = c.k.rows = c.v.rows = true; });
-  add("ssa", [&](PrologueCase& c) {
-    ssa(c.q);
-    ssa(c.v);
-    c.q.rotate = c.k.rotate = true;
-    c.pairs = 32;
-  });
-  for (const int64_t size : {8, 16, 24, 40, 64, 80, 128, 256})
-    add(concat("everything_", size), [&](PrologueCase& c) {
-      c.q.size = c.k.size = c.v.size = size;
-      everything(c);
+inline void use_ssa(OperandCase& o) { o.w = o.g = o.c = true; }
+inline void use_everything(PrologueCase& c) {
+  for (OperandCase* o : {&c.q, &c.k, &c.v}) o->rows = o->w = o->g = o->c = o->s = true;
+  c.k.g_is_logit = true;
+  for (OperandCase* o : {&c.q, &c.k}) o->norm = o->gain = o->rotate = true;
+  c.pairs = c.q.size / 2 / 4 * 4;
+  c.bias = c.positions = true;
+}
+
+template <class Change>
+PrologueCase prologue_case(std::string name, Change change) {
+  PrologueCase c;
+  c.name = std::move(name);
+  change(c);
+  return c;
+}
+
+// Every part alone.
+inline std::vector<PrologueCase> prologue_parts() {
+  const auto rotated = [](const char* name, int64_t pairs) {
+    return prologue_case(name, [pairs](PrologueCase& c) {
+      c.q.rotate = c.k.rotate = true;
+      c.pairs = pairs;
     });
-  add("grouped_heads_other_values", [&](PrologueCase& c) {
+  };
+  return {
+      prologue_case("plain", [](PrologueCase&) {}),
+      prologue_case("bias", [](PrologueCase& c) { c.bias = true; }),
+      rotated("rotation", 32),
+      rotated("part_of_the_columns_rotated", 8),
+      prologue_case("few_columns_rotated",
+                    [](PrologueCase& c) {
+                      c.q.rotate = c.k.rotate = c.q.w = c.q.norm = true;
+                      c.pairs = 4;
+                      c.q.size = c.k.size = c.v.size = 24;
+                    }),
+      prologue_case("norm", [](PrologueCase& c) { c.q.norm = c.k.norm = true; }),
+      prologue_case("norm_gain",
+                    [](PrologueCase& c) { c.q.norm = c.k.norm = c.q.gain = c.k.gain = true; }),
+      prologue_case("focal", [](PrologueCase& c) { c.q.c = true; }),
+      prologue_case("ssmax", [](PrologueCase& c) { c.q.g = c.q.s = true; }),
+      prologue_case("w_alone", [](PrologueCase& c) { c.k.w = true; }),
+      prologue_case("rows", [](PrologueCase& c) { c.q.rows = c.k.rows = c.v.rows = true; }),
+      prologue_case("ssa",
+                    [](PrologueCase& c) {
+                      use_ssa(c.q);
+                      use_ssa(c.v);
+                      c.q.rotate = c.k.rotate = true;
+                      c.pairs = 32;
+                    }),
+  };
+}
+
+inline std::vector<PrologueCase> prologue_cases() {
+  std::vector<PrologueCase> list = prologue_parts();
+  const auto add = [&](std::string name, auto change) {
+    list.push_back(prologue_case(std::move(name), change));
+  };
+  for (const int64_t size : {8, 16, 24, 40, 64, 80, 128, 256})
+    add(concat("everything_", size), [size](PrologueCase& c) {
+      c.q.size = c.k.size = c.v.size = size;
+      use_everything(c);
+    });
+  add("grouped_heads_other_values", [](PrologueCase& c) {
     c.q.heads = 6;
     c.v.size = 40;
-    everything(c);
+    use_everything(c);
   });
-  add("long", [&](PrologueCase& c) {
+  add("long", [](PrologueCase& c) {
     c.rows = 300;
-    everything(c);
+    use_everything(c);
   });
-  add("queries_alone", [&](PrologueCase& c) {
+  add("queries_alone", [](PrologueCase& c) {
     c.k.heads = c.v.heads = 0;
-    ssa(c.q);
+    use_ssa(c.q);
   });
-  add("keys_and_values_alone", [&](PrologueCase& c) {
+  add("keys_and_values_alone", [](PrologueCase& c) {
     c.q.heads = 0;
-    ssa(c.v);
+    use_ssa(c.v);
   });
-  add("one_row", [&](PrologueCase& c) {
+  add("one_row", [](PrologueCase& c) {
     c.rows = 1;
-    everything(c);
+    use_everything(c);
   });
-  add("causal_counts", [&](PrologueCase& c) {
+  add("causal_counts", [](PrologueCase& c) {
     c.counts = false;
-    ssa(c.q);
-    ssa(c.v);
+    use_ssa(c.q);
+    use_ssa(c.v);
     c.q.g_is_logit = c.v.g_is_logit = true;
   });
-  add("many_rows_of_a_block", [&](PrologueCase& c) {
+  add("many_rows_of_a_block", [](PrologueCase& c) {
     c.batch = 64;
     c.rows = 1600;
     c.q.heads = c.k.heads = c.v.heads = 1;
     c.q.size = c.k.size = c.v.size = 8;
-    ssa(c.q);
-    ssa(c.v);
+    use_ssa(c.q);
+    use_ssa(c.v);
   });
-  add("gaps_and_odd_addresses", [&](PrologueCase& c) {
+  add("gaps_and_odd_addresses", [](PrologueCase& c) {
     c.gap = 3;
     c.offset = 1;
-    everything(c);
+    use_everything(c);
   });
   return list;
 }
@@ -154,7 +168,7 @@ Tensors<double> prologue_inputs(const PrologueCase& c) {
     const auto fill = [&](bool wanted, const char* part, int64_t count, double mean, double sd) {
       if (wanted) in[name + part] = normal_numbers<float>(engine, count, mean, sd);
     };
-    fill(o.gain, ".gain", (o.gain_by_head ? o.heads : 1) * o.size, 1, 0.2);
+    fill(o.gain, ".gain", o.size, 1, 0.2);
     fill(o.rows, ".rows", rows * o.heads, 1, 0.3);
     fill(o.w, ".w", o.heads * o.size, 0, 1 / std::sqrt(static_cast<double>(o.size)));
     fill(o.g, ".g", o.heads, 0, 0.3);
@@ -252,8 +266,7 @@ class NaivePrologue {
       if (o.w) f += in_[name + ".w"][u(h * o.size + i)] * x * below(x);
     }
     if (o.norm) row.rstd = 1 / std::sqrt(square / static_cast<R>(o.size) + R(1e-5));
-    for (int64_t i = 0; i < o.size; ++i)
-      row.y.push_back(row.x[u(i)] * row.rstd * gain(name, o, h, i));
+    for (int64_t i = 0; i < o.size; ++i) row.y.push_back(row.x[u(i)] * row.rstd * gain(name, o, i));
     row.z = row.y;
     rotate(o, b, t, 1, row.z);
     if (o.w || o.g || o.c || o.s) row.sum = 0;
@@ -270,11 +283,8 @@ class NaivePrologue {
     const R g = in_[name + ".g"][u(h)];
     return o.g_is_logit ? 1 / (1 + std::exp(-g)) : g;
   }
-  R gain(const std::string& name, const OperandCase& o, int64_t h, int64_t i) {
-    return o.gain ? in_[name + ".gain"][gain_at(o, h, i)] : R{1};
-  }
-  static size_t gain_at(const OperandCase& o, int64_t h, int64_t i) {
-    return u((o.gain_by_head ? h * o.size : 0) + i);
+  R gain(const std::string& name, const OperandCase& o, int64_t i) {
+    return o.gain ? in_[name + ".gain"][u(i)] : R{1};
   }
 
   void row_backward(Tensors<R>& out, const std::string& name, const OperandCase& o, int64_t b,
@@ -291,8 +301,8 @@ class NaivePrologue {
     R mean = 0;
     for (int64_t i = 0; i < o.size; ++i) {
       const R normed = row.x[u(i)] * row.rstd;
-      if (o.gain) out[name + ".gain"][gain_at(o, h, i)] += d[u(i)] * normed;
-      d[u(i)] *= gain(name, o, h, i);
+      if (o.gain) out[name + ".gain"][u(i)] += d[u(i)] * normed;
+      d[u(i)] *= gain(name, o, i);
       mean += d[u(i)] * normed / static_cast<R>(o.size);
     }
     const R d_recipe = d_a * row.finished, d_sum = d_recipe * row.s;
@@ -321,4 +331,4 @@ class NaivePrologue {
   Tensors<R> in_;
 };
 
-}  // namespace tempera::kernels::cuda
+}  // namespace tempera::kernels

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "tempera/base/error.h"
-#include "tempera/kernels/problem.h"
+#include "tempera/kernels/reference/problem.h"
 
 namespace tempera::kernels {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "tempera/kernels/cases.h"
 #include "tempera/kernels/extent.h"
+#include "tempera/kernels/reference/cases.h"
 
 // Makes the memory and the parameters of a case.
 namespace tempera::kernels {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "tempera/base/error.h"
-#include "tempera/kernels/problem.h"
-#include "tempera/kernels/reference.h"
+#include "tempera/kernels/reference/attention.h"
+#include "tempera/kernels/reference/problem.h"
 
 // How the tests of every backend compare a kernel with the reference.
 namespace tempera::kernels {

@@ -6,7 +6,7 @@
 #include "tempera/kernels/attention.h"
 #include "tempera/kernels/extent.h"
 #include "tempera/kernels/mask.h"
-#include "tempera/kernels/reference.h"
+#include "tempera/kernels/reference/attention.h"
 
 // What the forward and the backward pass of the reference share: the scales of the rows and one row
 // of probabilities.

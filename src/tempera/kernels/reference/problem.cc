@@ -1,4 +1,4 @@
-#include "tempera/kernels/problem.h"
+#include "tempera/kernels/reference/problem.h"
 
 #include <cmath>
 #include <random>

@@ -1,4 +1,4 @@
-#include "tempera/kernels/cases.h"
+#include "tempera/kernels/reference/cases.h"
 
 #include <utility>
 
@@ -154,10 +154,13 @@ void add_cross(std::vector<Case>& cases) {
   cases.push_back(cross("no_keys", 9, 0));
 }
 
-void add_features(std::vector<Case>& cases) {
-  const auto add = [&](const char* name, auto change) {
-    cases.push_back(changed(causal(name), change));
-  };
+template <class Change>
+void add_changed(std::vector<Case>& cases, const char* name, Change change) {
+  cases.push_back(changed(causal(name), change));
+}
+
+void add_scales(std::vector<Case>& cases) {
+  const auto add = [&](const char* name, auto change) { add_changed(cases, name, change); };
   add("plain", [](Case&) {});
   add("q_rows", [](Case& c) { c.q_scale = kRows; });
   add("k_rows", [](Case& c) { c.k_scale = kRows; });
@@ -185,6 +188,10 @@ void add_features(std::vector<Case>& cases) {
     c.q_scale = c.k_scale = c.v_scale = kRows;
     c.signs = ScaleSigns::kNegative;
   });
+}
+
+void add_features(std::vector<Case>& cases) {
+  const auto add = [&](const char* name, auto change) { add_changed(cases, name, change); };
   add("bias", [](Case& c) { c.bias = BiasCase::kFull; });
   add("bias_heads", [](Case& c) { c.bias = BiasCase::kHeads; });
   add("bias_shared", [](Case& c) { c.bias = BiasCase::kShared; });
@@ -221,6 +228,9 @@ void add_features(std::vector<Case>& cases) {
     c.cap = 30;
   });
   add("no_statistics", [](Case& c) { c.statistics = false; });
+}
+
+void add_everything(std::vector<Case>& cases) {
   cases.push_back(with_everything(causal("everything")));
   cases.push_back(with_everything(causal("everything_longer", square(150, 40))));
   cases.push_back(changed(with_everything(causal("everything_both_ways", square(67, 16))),
@@ -277,7 +287,9 @@ Case with_decode_everything(Case base) {
 const std::vector<Case>& attention_cases() {
   static const std::vector<Case> cases = [] {
     std::vector<Case> list;
+    add_scales(list);
     add_features(list);
+    add_everything(list);
     add_masks(list);
     add_cross(list);
     add_shapes(list);

@@ -2,8 +2,8 @@
 #include <limits>
 #include <vector>
 
-#include "tempera/kernels/reference.h"
-#include "tempera/kernels/reference_row.h"
+#include "tempera/kernels/reference/attention.h"
+#include "tempera/kernels/reference/row.h"
 #include "tempera/kernels/validate.h"
 
 namespace tempera::kernels::reference {

@@ -1,4 +1,4 @@
-#include "tempera/kernels/reference_row.h"
+#include "tempera/kernels/reference/row.h"
 
 #include <algorithm>
 #include <bit>
