@@ -22,9 +22,11 @@ void dequantize_rows(const GgufTensor& tensor, int64_t begin, int64_t end, std::
 // The same, rounded to the nearest bfloat16, ties to even; the elements are its bits.
 void dequantize_rows(const GgufTensor& tensor, int64_t begin, int64_t end, std::span<uint16_t> out);
 
-// Whole rows (at least whole blocks) as F32, F16, BF16 or Q8_0, to the very bits of the Python
+// Whole rows (at least whole blocks) as F32, F16, BF16 or one of the quantised types above; all but
+// Q4_K, Q5_K and Q6_K, for which each writer has its own search, to the very bits of the Python
 // package gguf. Throws for other types, and for a value that the type cannot hold: a finite one
-// that F16 would make infinite; in Q8_0 one that is not finite or above 65504 * 127.
+// that F16 would make infinite; in the quantised types one that is not finite or whose block's
+// scale or minimum would not be.
 void quantize(GgmlType type, std::span<const float> values, std::span<std::byte> out);
 
 }  // namespace tempera::io

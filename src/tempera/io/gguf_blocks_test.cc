@@ -173,6 +173,62 @@ TEST(GgufQuantizeTest, Q8_0KeepsTheNearestMultiple) {
   }
 }
 
+// The root of the mean square error over that of the values.
+float relative_error(GgmlType type, const std::vector<float>& values) {
+  std::string out(ggml_bytes(type, std::vector{static_cast<int64_t>(values.size())}, "t"), '\0');
+  quantize(type, values, std::as_writable_bytes(std::span(out)));
+  const auto back = floats(type, out);
+  double error = 0, size = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    error += std::pow(static_cast<double>(back[i]) - static_cast<double>(values[i]), 2);
+    size += std::pow(static_cast<double>(values[i]), 2);
+  }
+  return static_cast<float>(std::sqrt(error / size));
+}
+
+TEST(GgufQuantizeTest, MoreBitsAreNearer) {
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  for (const float scale : {1e-3F, 1.0F, 1e3F}) {
+    std::vector<float> values(4096);
+    for (float& value : values) value = scale * normal(random);
+    const struct {
+      GgmlType type;
+      float least, most;
+    } limits[] = {{GgmlType::kQ4_0, 0.08F, 0.10F},   {GgmlType::kQ4_1, 0.07F, 0.09F},
+                  {GgmlType::kQ5_0, 0.04F, 0.05F},   {GgmlType::kQ5_1, 0.035F, 0.045F},
+                  {GgmlType::kQ8_0, 0.004F, 0.006F}, {GgmlType::kQ4_K, 0.06F, 0.08F},
+                  {GgmlType::kQ5_K, 0.03F, 0.04F},   {GgmlType::kQ6_K, 0.015F, 0.02F}};
+    for (const auto& limit : limits) {
+      const float error = relative_error(limit.type, values);
+      EXPECT_GE(error, limit.least) << info_of(limit.type).name;
+      EXPECT_LE(error, limit.most) << info_of(limit.type).name;
+    }
+  }
+}
+
+TEST(GgufQuantizeTest, LargeBlocksOfNumbersThatFitAreExact) {
+  std::vector<float> q4(256), q6(256), none(256, 0.0F);
+  for (size_t i = 0; i < 256; ++i) {
+    q4[i] = 63 * static_cast<float>(i % 16) - 63 * 3;
+    q6[i] = -128 * (static_cast<float>((i * 7) % 64) - 32) / 8;
+  }
+  for (size_t g = 0; g < 256; g += 16) q6[g] = 512;  // of each group the largest is the last level
+  EXPECT_EQ(relative_error(GgmlType::kQ4_K, q4), 0);
+  EXPECT_EQ(relative_error(GgmlType::kQ6_K, q6), 0);
+  for (const GgmlType type : {GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K}) {
+    std::string out(ggml_bytes(type, std::vector<int64_t>{256}, "t"), '\1');
+    quantize(type, none, std::as_writable_bytes(std::span(out)));
+    for (const float value : floats(type, out)) EXPECT_EQ(value, 0);
+    for (const float large : {1e30F, -1e30F})
+      EXPECT_NE(message_of([&] {
+                  quantize(type, std::vector<float>(256, large),
+                           std::as_writable_bytes(std::span(out)));
+                }).find("scale would be infinite"),
+                std::string::npos);
+  }
+}
+
 TEST(GgufQuantizeTest, RefusesWhatTheTypeCannotHold) {
   const auto complaint = [](GgmlType type, float value) {
     const std::vector<float> values(32, value);
@@ -190,9 +246,14 @@ TEST(GgufQuantizeTest, RefusesWhatTheTypeCannotHold) {
             std::string::npos);
   EXPECT_NE(complaint(GgmlType::kQ8_0, kInfinity).find("the value inf"), std::string::npos);
   EXPECT_NE(complaint(GgmlType::kQ8_0, std::nanf("")).find("not finite"), std::string::npos);
-  EXPECT_EQ(complaint(GgmlType::kQ4_0, 1),
-            "the type Q4_0 cannot be written; F32, F16, BF16 or Q8_0 expected");
+  for (const GgmlType type : {GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0, GgmlType::kQ5_1}) {
+    EXPECT_NE(complaint(type, -65520.0F * 16).find("scale would be infinite"), std::string::npos);
+    EXPECT_NE(complaint(type, std::nanf("")).find("not finite"), std::string::npos);
+  }
   std::vector<std::byte> out(34);
+  EXPECT_EQ(message_of([&] { quantize(GgmlType::kI8, std::vector<float>(34), out); }),
+            "the type I8 cannot be written; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, "
+            "Q5_K or Q6_K expected");
   EXPECT_EQ(message_of([&] { quantize(GgmlType::kQ8_0, std::vector<float>(33), out); }),
             "33 values given; Q8_0 needs a multiple of 32");
   EXPECT_EQ(message_of([&] { quantize(GgmlType::kF32, std::vector<float>(33), out); }),

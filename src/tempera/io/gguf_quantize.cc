@@ -1,4 +1,7 @@
+#include "tempera/io/gguf_quantize.h"
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -47,27 +50,110 @@ int round_away(float value) {
   return value < 0 ? -rounded : rounded;
 }
 
+uint16_t finite_half(GgmlType type, float number, float value) {
+  const uint16_t half = half_of_float(number);
+  if ((half & 0x7fffU) == kInfinity) refuse(type, value, "its block's scale would be infinite");
+  return half;
+}
+
+void check_finite(GgmlType type, std::span<const float> values) {
+  bool finite = true;
+  for (const float value : values) finite &= std::isfinite(value);
+  if (finite) return;
+  refuse(type,
+         *std::find_if_not(values.begin(), values.end(), [](float v) { return std::isfinite(v); }),
+         "it is not finite");
+}
+
+// Where the inverse of a tiny scale is infinite, the stored scale is zero, and so is the block.
+float inverse_of(float scale) {
+  const float inverse = 1.0F / scale;
+  return std::isfinite(inverse) ? inverse : 0.0F;
+}
+
 // The scale is a 127th of the largest magnitude, and each element the multiple nearest to it.
 void quantize_block_q8_0(const float* values, std::byte* out) {
   float largest = 0;
-  bool finite = true;
-  for (size_t i = 0; i < kBlock; ++i) {
-    largest = std::max(largest, std::abs(values[i]));
-    finite &= std::isfinite(values[i]);
-  }
-  if (!finite)
-    refuse(GgmlType::kQ8_0,
-           *std::find_if_not(values, values + kBlock, [](float v) { return std::isfinite(v); }),
-           "it is not finite");
+  for (size_t i = 0; i < kBlock; ++i) largest = std::max(largest, std::abs(values[i]));
   const float d = largest / 127.0F;
-  const uint16_t scale = half_of_float(d);
-  if (scale == kInfinity) refuse(GgmlType::kQ8_0, largest, "its block's scale would be infinite");
-  // Where the inverse of a tiny scale is infinite, the stored scale is zero, and so is the block.
-  const float inverse = 1.0F / d;
-  const float factor = std::isfinite(inverse) ? inverse : 0.0F;
+  const uint16_t scale = finite_half(GgmlType::kQ8_0, d, largest);
+  const float factor = inverse_of(d);
   std::memcpy(out, &scale, sizeof(scale));
   for (size_t i = 0; i < kBlock; ++i)
     out[2 + i] = static_cast<std::byte>(round_away(values[i] * factor));
+}
+
+// Elements i and i + 16 share a byte; the fifth bits of all 32 stand before.
+template <int bits>
+void pack_block(const std::array<uint8_t, kBlock>& q, std::byte* out) {
+  if constexpr (bits == 5) {
+    uint32_t fifths = 0;
+    for (size_t i = 0; i < kBlock; ++i) fifths |= static_cast<uint32_t>(q[i] >> 4) << i;
+    std::memcpy(out, &fifths, sizeof(fifths));
+    out += sizeof(fifths);
+  }
+  for (size_t i = 0; i < kBlock / 2; ++i)
+    out[i] = static_cast<std::byte>((q[i] & 15) | (q[i + kBlock / 2] & 15) << 4);
+}
+
+// The element of the largest magnitude, the first of equals, is the lowest of the levels.
+template <int bits>
+void quantize_block_centred(GgmlType type, const float* values, std::byte* out) {
+  constexpr float kHalf = 1 << (bits - 1), kMost = (1 << bits) - 1;
+  float largest = values[0];
+  for (size_t i = 1; i < kBlock; ++i)
+    if (std::abs(values[i]) > std::abs(largest)) largest = values[i];
+  const float d = largest / -kHalf;
+  const uint16_t scale = finite_half(type, d, largest);
+  const float factor = inverse_of(d);
+  std::memcpy(out, &scale, sizeof(scale));
+  std::array<uint8_t, kBlock> q;
+  for (size_t i = 0; i < kBlock; ++i)
+    q[i] = static_cast<uint8_t>(std::min(values[i] * factor + (kHalf + 0.5F), kMost));
+  pack_block<bits>(q, out + sizeof(scale));
+}
+
+// The levels begin at the smallest element and end at the largest.
+template <int bits>
+void quantize_block_from_minimum(GgmlType type, const float* values, std::byte* out) {
+  constexpr float kMost = (1 << bits) - 1;
+  const auto [least, most] = std::minmax_element(values, values + kBlock);
+  const float minimum = *least, d = (*most - minimum) / kMost;
+  const uint16_t halves[] = {finite_half(type, d, *most), finite_half(type, minimum, minimum)};
+  const float factor = inverse_of(d);
+  std::memcpy(out, halves, sizeof(halves));
+  std::array<uint8_t, kBlock> q;
+  for (size_t i = 0; i < kBlock; ++i)
+    q[i] = static_cast<uint8_t>(std::min((values[i] - minimum) * factor + 0.5F, kMost));
+  pack_block<bits>(q, out + sizeof(halves));
+}
+
+void quantize_block(GgmlType type, const float* values, std::byte* out) {
+  switch (type) {
+    case GgmlType::kQ8_0:
+      return quantize_block_q8_0(values, out);
+    case GgmlType::kQ4_0:
+      return quantize_block_centred<4>(type, values, out);
+    case GgmlType::kQ5_0:
+      return quantize_block_centred<5>(type, values, out);
+    case GgmlType::kQ4_1:
+      return quantize_block_from_minimum<4>(type, values, out);
+    case GgmlType::kQ5_1:
+      return quantize_block_from_minimum<5>(type, values, out);
+    case GgmlType::kQ4_K:
+    case GgmlType::kQ5_K:
+    case GgmlType::kQ6_K:
+      if (!quantize_large_block(type, values, out))
+        refuse(type,
+               *std::max_element(values, values + kLargeBlock,
+                                 [](float a, float b) { return std::abs(a) < std::abs(b); }),
+               "its block's scale would be infinite");
+      return;
+    default:
+      throw Error(concat("the type ", info_of(type).name,
+                         " cannot be written; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, "
+                         "Q5_K or Q6_K expected"));
+  }
 }
 
 }  // namespace
@@ -87,13 +173,11 @@ void quantize(GgmlType type, std::span<const float> values, std::span<std::byte>
       return quantize_f16(values, out.data());
     case GgmlType::kBF16:
       return quantize_bf16(values, out.data());
-    case GgmlType::kQ8_0:
-      for (size_t i = 0; i < values.size() / kBlock; ++i)
-        quantize_block_q8_0(values.data() + i * kBlock, out.data() + i * info.block_bytes);
-      return;
     default:
-      throw Error(
-          concat("the type ", info.name, " cannot be written; F32, F16, BF16 or Q8_0 expected"));
+      check_finite(type, values);
+      for (size_t i = 0; i < values.size() / info.block_elements; ++i)
+        quantize_block(type, values.data() + i * info.block_elements,
+                       out.data() + i * info.block_bytes);
   }
 }
 

@@ -11,7 +11,7 @@ namespace tempera::io {
 namespace {
 
 template <class Json>
-Json parse(std::string_view text, std::string_view where, int depth) {
+Json parse(std::string_view text, std::string_view where, int depth, size_t most_keys) {
   std::vector<std::set<std::string>> keys;
   const auto watch = [&](int level, typename Json::parse_event_t event, Json& value) {
     using Event = typename Json::parse_event_t;
@@ -23,6 +23,8 @@ Json parse(std::string_view text, std::string_view where, int depth) {
       const auto& name = value.template get_ref<const std::string&>();
       TEMPERA_CHECK(keys.back().insert(name).second, where, ": the key \"", name,
                     "\" appears twice");
+      TEMPERA_CHECK(keys.back().size() <= most_keys, where, ": an object with more than ",
+                    most_keys, " keys");
     }
     return true;
   };
@@ -38,12 +40,12 @@ Json parse(std::string_view text, std::string_view where, int depth) {
 }  // namespace
 
 nlohmann::json parse_json(std::string_view text, std::string_view where, int depth) {
-  return parse<nlohmann::json>(text, where, depth);
+  return parse<nlohmann::json>(text, where, depth, SIZE_MAX);
 }
 
-nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where,
-                                          int depth) {
-  return parse<nlohmann::ordered_json>(text, where, depth);
+nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where, int depth,
+                                          size_t most_keys) {
+  return parse<nlohmann::ordered_json>(text, where, depth, most_keys);
 }
 
 }  // namespace tempera::io

@@ -42,6 +42,15 @@ TEST(JsonTest, RefusesDeepNesting) {
   EXPECT_TRUE(contains(json_complaint(std::string(1000000, '[')), "deeper than 64"));
 }
 
+TEST(JsonTest, RefusesMoreKeysThanAreTaken) {
+  const auto complaint = [](std::string_view text) {
+    return message_of([&] { parse_ordered_json(text, "x", 64, /*most_keys=*/2); });
+  };
+  EXPECT_EQ(complaint(R"({"a": {"a": 1, "b": 2}, "b": [{"c": 1, "d": 2}, {"e": 3}]})"), "");
+  EXPECT_EQ(complaint(R"({"a": 1, "b": [{"c": 1, "d": 2, "e": 3}]})"),
+            "x: an object with more than 2 keys");
+}
+
 TEST(JsonTest, RefusesWhatIsNotJson) {
   for (const char* text : {"", "{", "{} x", "{'a': 1}", "[1,]", "nul", "{\"a\" 1}", "// c\n1",
                            "\"\xff\"", "[01]", "NaN"})
