@@ -6,6 +6,7 @@
 #include "tempera/ops/autograd.h"
 #include "tempera/ops/backend.h"
 #include "tempera/ops/library.h"
+#include "tempera/ops/observe.h"
 #include "tempera/ops/scale.h"
 
 namespace tempera::ops {
@@ -31,9 +32,7 @@ AttentionResult result_of(const torch::jit::Stack& stack, const Args& args) {
   return result;
 }
 
-}  // namespace
-
-AttentionResult attention(const AttentionArgs& args) {
+AttentionResult unobserved(const AttentionArgs& args) {
   static const c10::OperatorHandle handle = find_operator("tempera::attention");
   TEMPERA_CHECK(args.q.defined() && args.k.defined() && args.v.defined(),
                 "attention needs q, k and v, and one of them is undefined");
@@ -50,6 +49,18 @@ AttentionResult attention(const AttentionArgs& args) {
   visit_attention(own, Push{stack});
   handle.callBoxed(stack);
   return result_of(stack, args);
+}
+
+}  // namespace
+
+AttentionResult attention(const AttentionArgs& args) {
+  AttentionObserver* const observer = attention_observer();
+  if (!observer) return unobserved(args);
+  AttentionArgs seen = args;
+  observer->before(seen);
+  AttentionResult result = unobserved(seen);
+  observer->after(seen, result);
+  return result;
 }
 
 AttentionResult decode(const DecodeArgs& args) {

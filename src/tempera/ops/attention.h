@@ -36,8 +36,10 @@ struct AttentionArgs {
   at::Tensor post;                      // broadcasts to (B, H, Tq); multiplies the capped logits
   at::Tensor key_counts;  // (B, Tk) n of the key rows; default: the queries' own, in self-attention
   at::Tensor documents;   // (B, documents) lengths, 0 where a sequence has fewer; they sum to Tq
-  at::Tensor key_documents;       // likewise for the keys of cross-attention; they sum to Tk
-  at::Tensor key_start, key_end;  // (B): the keys outside [start, end) are padding
+  at::Tensor key_documents;  // likewise for the keys of cross-attention; they sum to Tk
+  // (B): the keys outside [start, end) are padding. (B, Tq), without documents: each row's own
+  // keys.
+  at::Tensor key_start, key_end;
   bool causal = false;
   std::optional<int64_t> window;  // W >= 1: |position of the query - key| < W
   std::optional<int64_t>

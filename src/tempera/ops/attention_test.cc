@@ -179,7 +179,7 @@ TEST(Attention, CrossAttentionAgreesWithTheComposition) {
 TEST(Attention, StatisticsAgreeWithTheComposition) {
   for (AttentionArgs args : {composable(at::kDouble), plain(at::kDouble, 4, 2, 11, 29),
                              plain(at::kDouble, 4, 2, 0, 29)}) {
-    args.want_entropy = true;
+    args.want_entropy = args.want_max = true;
     if (args.bias.defined())
       args.bias.select(2, 30)
           .fill_(-std::numeric_limits<double>::infinity())
@@ -191,6 +191,10 @@ TEST(Attention, StatisticsAgreeWithTheComposition) {
                        theirs.lse.masked_fill(theirs.lse.isinf(), 0)),
               1e-12);
     EXPECT_LT(error_of(ours.entropy, theirs.entropy), 1e-12);
+    EXPECT_TRUE(ours.max.isinf().equal(theirs.max.isinf()));
+    EXPECT_LT(error_of(ours.max.masked_fill(ours.max.isinf(), 0),
+                       theirs.max.masked_fill(theirs.max.isinf(), 0)),
+              1e-12);
     EXPECT_LT(error_of(ours.out, theirs.out), 1e-12);
   }
 }

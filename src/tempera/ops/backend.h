@@ -47,8 +47,8 @@ class Backend {
   virtual at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias) const = 0;
   virtual at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
-                                          const at::Tensor& targets,
-                                          double label_smoothing) const = 0;
+                                          const at::Tensor& targets, double label_smoothing,
+                                          const at::Tensor& shares) const = 0;
   virtual void adamw(const AdamWState& state, const AdamWStep& step) const = 0;
 
   // Whether attention goes to a kernel; else it is a composition, which is differentiable by

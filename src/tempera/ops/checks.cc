@@ -125,6 +125,17 @@ void check_batch_index(const char* name, const at::Tensor& tensor, const Dims& d
   check_sizes(name, tensor, {dims.batch}, "(B)");
 }
 
+// One number a sequence, or one a query row.
+void check_key_bound(const char* name, const at::Tensor& tensor, const AttentionArgs& args,
+                     const Dims& dims) {
+  if (!tensor.defined() || tensor.dim() < 2) return check_batch_index(name, tensor, dims);
+  check_index(name, tensor);
+  check_sizes(name, tensor, {dims.batch, dims.q_rows}, "(B, query rows)");
+  TEMPERA_CHECK(!args.documents.defined(), name,
+                " has a number for each query row, and documents are given too; the rows' own "
+                "ranges say all");
+}
+
 void check_documents(const char* name, const at::Tensor& tensor, const Dims& dims) {
   if (!tensor.defined()) return;
   check_index(name, tensor);
@@ -161,8 +172,8 @@ void check_query_side(const Args& args, const Dims& dims) {
 void check_masks(const AttentionArgs& args, const Dims& dims) {
   check_documents("documents", args.documents, dims);
   check_documents("key_documents", args.key_documents, dims);
-  check_batch_index("key_start", args.key_start, dims);
-  check_batch_index("key_end", args.key_end, dims);
+  check_key_bound("key_start", args.key_start, args, dims);
+  check_key_bound("key_end", args.key_end, args, dims);
   TEMPERA_CHECK(!args.key_documents.defined() || args.documents.defined(),
                 "key_documents are given without documents, those of the queries");
   TEMPERA_CHECK(!args.key_documents.defined() || (!args.causal && !args.window),

@@ -182,6 +182,19 @@ std::vector<BadCase> bad_cases() {
        [=](A& a) {
          a.key_start = longs({-1, 0});
        }},
+      {"key_end: 8 to 9 given, 0 to 8",
+       [=](A& a) {
+         a.key_end = at::full({2, 8}, 8, at::kLong).index_put_({at::tensor(1)}, longs({9}));
+       }},
+      {"key_end: shape [2, 7] given",
+       [=](A& a) {
+         a.key_end = at::full({2, 7}, 8, at::kLong);
+       }},
+      {"the rows' own ranges say all",
+       [=](A& a) {
+         a.key_end = at::full({2, 8}, 8, at::kLong);
+         a.documents = longs({8, 8}).view({2, 1});
+       }},
       {"key_start: shape [3] given",
        [=](A& a) {
          a.key_start = longs({0, 0, 0});
@@ -218,7 +231,6 @@ TEST(Checks, TheCompositionNamesWhatItCannotDo) {
       {"post", [](AttentionArgs& a) { a.post = at::ones({8}); }},
       {"sinks", [](AttentionArgs& a) { a.sinks = at::ones({4}); }},
       {"dropout", [](AttentionArgs& a) { a.dropout = 0.1; }},
-      {"want_max", [](AttentionArgs& a) { a.want_max = true; }},
       {"want_head_max", [](AttentionArgs& a) { a.want_head_max = true; }},
   };
   for (const BadCase& bad : cases) {

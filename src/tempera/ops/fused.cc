@@ -50,8 +50,13 @@ Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tenso
 }
 
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
-                            double label_smoothing) {
+                            double label_smoothing, const Tensor& shares) {
   RECORD_FUNCTION("tempera::cross_entropy", {});
+  TORCH_CHECK(!shares.defined() || (shares.sizes() == targets.sizes() &&
+                                    shares.scalar_type() == at::kFloat && !shares.requires_grad()),
+              "linear_cross_entropy: shares ", shares.sizes(),
+              " given, float32 without gradients and as many as targets, ", targets.sizes(),
+              ", expected");
   TORCH_CHECK(hidden.dim() == 2 && weight.dim() == 2 && hidden.size(1) == weight.size(1) &&
                   targets.dim() == 1 && targets.size(0) == hidden.size(0),
               "linear_cross_entropy: hidden ", hidden.sizes(), ", weight ", weight.sizes(),
@@ -61,7 +66,7 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Te
     TORCH_CHECK(largest < weight.size(0), "linear_cross_entropy: target ", largest,
                 " given, the vocabulary has ", weight.size(0));
   }
-  return backend_of(hidden).linear_cross_entropy(hidden, weight, targets, label_smoothing);
+  return backend_of(hidden).linear_cross_entropy(hidden, weight, targets, label_smoothing, shares);
 }
 
 void adamw(const Tensor& parameter, const Tensor& gradient, const Tensor& mean,

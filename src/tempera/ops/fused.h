@@ -39,9 +39,10 @@ at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
 
 // Mean cross-entropy of hidden (N, C) times weight^T (V, C) against targets (N), of which negative
 // ones do not count; 0 where none counts. The logits are made a few rows at a time and never exist
-// as a whole.
+// as a whole. shares (N) float32: how much each target counts, 0 or more; undefined: 1.
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
-                                const at::Tensor& targets, double label_smoothing = 0);
+                                const at::Tensor& targets, double label_smoothing = 0,
+                                const at::Tensor& shares = {});
 
 struct AdamWStep {
   double rate, beta1, beta2, epsilon, decay;

@@ -155,6 +155,18 @@ TEST_P(Fused, LinearCrossEntropy) {
   }
 }
 
+TEST_P(Fused, LinearCrossEntropyWithShares) {
+  const at::Tensor targets = at::randint(-2, 16, {37}, at::kLong);
+  const at::Tensor shares = at::randint(0, 4, {37}).to(at::kFloat);
+  expect_agrees(
+      {at::randn({37, 24}), at::randn({16, 24}) * 0.5},
+      [&](const Inputs& in) {
+        const auto device = in[0].device();
+        return linear_cross_entropy(in[0], in[1], targets.to(device), 0.1, shares.to(device));
+      },
+      GetParam());
+}
+
 INSTANTIATE_TEST_SUITE_P(Storage, Fused,
                          testing::Values(Storage{at::kFloat, at::kCPU},
                                          Storage{at::kBFloat16, at::kCPU},
@@ -185,6 +197,27 @@ TEST(FusedCrossEntropy, ManyRowsGoThroughInParts) {
   expect_agrees({hidden, weight},
                 [&](const Inputs& in) { return linear_cross_entropy(in[0], in[1], targets); },
                 {at::kFloat, at::kCPU});
+}
+
+// A target that counts three times is its row three times.
+TEST(FusedCrossEntropy, SharesAreRepeatedRows) {
+  torch::manual_seed(6);
+  const at::Tensor rows = at::randn({5, 8}), targets = at::tensor({1L, 0L, -100L, 4L, 2L});
+  const at::Tensor counts = at::tensor({3L, 1L, 2L, 0L, 1L});
+  const auto gradients = [&](bool repeat) {
+    at::Tensor hidden = rows.clone().requires_grad_();
+    torch::manual_seed(7);
+    at::Tensor weight = at::randn({6, 8}).requires_grad_();
+    const at::Tensor loss =
+        repeat ? linear_cross_entropy(hidden.repeat_interleave(counts, 0), weight,
+                                      targets.repeat_interleave(counts, 0))
+               : linear_cross_entropy(hidden, weight, targets, 0, counts.to(at::kFloat));
+    loss.backward();
+    return at::cat({loss.detach().view({1}), hidden.grad().flatten(), weight.grad().flatten()});
+  };
+  EXPECT_TRUE(at::allclose(gradients(false), gradients(true), 1e-5, 1e-6));
+  EXPECT_THROW(linear_cross_entropy(rows, at::randn({6, 8}), targets, 0, at::ones({4})),
+               c10::Error);
 }
 
 TEST(FusedCrossEntropy, NothingCountsGivesZero) {

@@ -35,6 +35,23 @@ std::vector<kernels::KeyRange> host_content(const at::Tensor& start, const at::T
   return content;
 }
 
+// Of every query row, where it has a range of its own.
+std::vector<int32_t> row_bounds(const char* name, const at::Tensor& bound, int64_t otherwise,
+                                const kernels::Shape& shape) {
+  const at::Tensor rows =
+      (bound.defined() ? bound : at::full({1, 1}, otherwise, at::TensorOptions().dtype(at::kLong)))
+          .to(at::kCPU, at::kLong);
+  TEMPERA_CHECK(rows.numel() == 0 || (rows.ge(0) & rows.le(shape.kv_rows)).all().item<bool>(), name,
+                ": ", rows.min().item<int64_t>(), " to ", rows.max().item<int64_t>(),
+                " given, 0 to ", shape.kv_rows, " (the key rows) expected");
+  const at::Tensor all = (rows.dim() == 1 ? rows.unsqueeze(1) : rows)
+                             .to(at::kInt)
+                             .expand({shape.batch, shape.q_rows})
+                             .contiguous();
+  const int32_t* data = all.const_data_ptr<int32_t>();
+  return {data, data + all.numel()};
+}
+
 at::Tensor host_int32(const at::Tensor& tensor) {
   return tensor.to(at::kCPU, at::kInt).contiguous();
 }
@@ -85,6 +102,14 @@ HostMask host_mask(const AttentionArgs& args, const kernels::Shape& shape) {
       args.query_offset.value_or(args.causal ? shape.kv_rows - shape.q_rows : 0);
   if (!args.documents.defined() && !args.key_start.defined() && !args.key_end.defined())
     return host;
+  const auto by_row = [](const at::Tensor& bound) { return bound.defined() && bound.dim() == 2; };
+  if (by_row(args.key_start) || by_row(args.key_end)) {
+    host.ranges = {row_bounds("key_start", args.key_start, 0, shape),
+                   row_bounds("key_end", args.key_end, shape.kv_rows, shape)};
+    host.mask.key_begin = host.ranges.begin.data();
+    host.mask.key_end = host.ranges.end.data();
+    return host;
+  }
   const at::Tensor& key_documents =
       args.key_documents.defined() ? args.key_documents : args.documents;
   // Zeros at the end are no documents: both sides get as many as the longer list has.

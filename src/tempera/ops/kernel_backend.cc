@@ -17,6 +17,7 @@ using torch::autograd::variable_list;
 const KernelBackend& kernels_of(const Tensor& x) {
   return static_cast<const KernelBackend&>(backend_of(x));
 }
+const Passes& passes_of(const Tensor& x) { return kernels_of(x).passes(); }
 
 // The results, and what the backward pass needs; in.x is the sum, or x where there is no residual.
 struct Normed {
@@ -32,7 +33,7 @@ Normed norm_rows(const Tensor& any, const Tensor& residual, const NormWeights& w
             as_float(weights.bias), weights.epsilon, centred},
            {residual.defined() ? at::empty_like(x) : Tensor(), at::empty_like(x),
             centred ? numbers() : Tensor(), numbers()}};
-  kernels_of(x).norm_forward(n.in, n.out);
+  passes_of(x).norm_forward(n.in, n.out);
   if (residual.defined()) n.in.x = n.out.h;
   return n;
 }
@@ -67,7 +68,7 @@ struct AddNormFunction : Function<AddNormFunction> {
                         ctx->saved_data["centred"].toBool()};
     const NormGradients g{saved[3],   saved[4],      d.back().contiguous(), d_h,
                           like(in.x), like(in.gain), like(in.bias)};
-    kernels_of(in.x).norm_backward(in, g);
+    passes_of(in.x).norm_backward(in, g);
     const auto back = [&](const Tensor& t) {
       return t.defined() ? t.to(ctx->saved_data["gain_type"].toScalarType()) : t;
     };
@@ -79,7 +80,7 @@ Tensor swiglu_rows(const Tensor& gate_up) {
   at::DimVector sizes(gate_up.sizes());
   sizes.back() /= 2;
   const Tensor y = at::empty(sizes, gate_up.options());
-  kernels_of(y).swiglu_forward(gate_up, y);
+  passes_of(y).swiglu_forward(gate_up, y);
   return y;
 }
 
@@ -92,7 +93,7 @@ struct SwigluFunction : Function<SwigluFunction> {
   static variable_list backward(AutogradContext* ctx, variable_list d) {
     const Tensor gate_up = ctx->get_saved_variables()[0];
     const Tensor d_y = d[0].contiguous(), result = at::empty_like(gate_up);
-    kernels_of(d_y).swiglu_backward(gate_up, d_y, result);
+    passes_of(d_y).swiglu_backward(gate_up, d_y, result);
     return {result};
   }
 };
@@ -100,14 +101,17 @@ struct SwigluFunction : Function<SwigluFunction> {
 struct CrossEntropyFunction : Function<CrossEntropyFunction> {
   // A frozen weight gets no gradient: its product is a third of the work.
   static Tensor forward(AutogradContext* ctx, const Tensor& hidden_any, const Tensor& weight_any,
-                        const Tensor& targets_any, double smoothing, bool gradient,
-                        bool weight_gradient) {
+                        const Tensor& targets_any, const Maybe& shares_any, double smoothing,
+                        bool gradient, bool weight_gradient) {
     const Tensor hidden = hidden_any.contiguous(), weight = weight_any.contiguous();
     const Tensor targets = targets_any.to(at::kLong).contiguous();
-    const KernelBackend& passes = kernels_of(hidden);
+    const KernelBackend& kernels = kernels_of(hidden);
+    const Passes& passes = kernels.passes();
     const int64_t rows = hidden.size(0), classes = weight.size(0);
     const int64_t step = passes.logit_rows(rows, classes);
-    const Tensor factor = passes.target_factor(targets);
+    const Tensor shares = shares_any ? shares_any->unsqueeze(1) : Tensor();
+    const Tensor factor =
+        shares_any ? Composed::shares_factor(targets, *shares_any) : passes.target_factor(targets);
     const Tensor loss = at::empty({rows}, hidden.options().dtype(at::kFloat));
     const Tensor d_hidden = gradient ? at::empty_like(hidden) : Tensor();
     Tensor d_weight;
@@ -118,11 +122,19 @@ struct CrossEntropyFunction : Function<CrossEntropyFunction> {
       const Tensor h = hidden.narrow(0, first, count), part = loss.narrow(0, first, count);
       const LossInputs in{buffer.narrow(0, 0, count), targets.narrow(0, first, count), factor,
                           smoothing};
-      passes.product_into(in.logits, h, weight.t(), /*add=*/false);
+      kernels.product_into(in.logits, h, weight.t(), /*add=*/false);
       passes.cross_entropy(in, part, gradient);
-      if (gradient)
-        passes.product_into(d_hidden.narrow(0, first, count), in.logits, weight, /*add=*/false);
-      if (weight_gradient) passes.product_into(d_weight, in.logits.t(), h, /*add=*/first > 0);
+      const Tensor share = shares_any ? shares.narrow(0, first, count) : Tensor();
+      if (gradient) {
+        const Tensor d_rows = d_hidden.narrow(0, first, count);
+        kernels.product_into(d_rows, in.logits, weight, /*add=*/false);
+        if (shares_any) d_rows.mul_(share);
+      }
+      if (weight_gradient)
+        kernels.product_into(d_weight, in.logits.t(),
+                             shares_any ? (h * share).to(h.scalar_type()) : h,
+                             /*add=*/first > 0);
+      if (shares_any) part.mul_(share.squeeze(1));
     }
     if (gradient) ctx->save_for_backward({d_hidden, d_weight});
     return passes.scaled_sum(loss, factor);
@@ -134,7 +146,7 @@ struct CrossEntropyFunction : Function<CrossEntropyFunction> {
     const auto times = [&](const Tensor& g) {
       return is_one || !g.defined() ? g : g.mul(d[0].to(g.scalar_type()));
     };
-    return {times(saved[0]), times(saved[1]), Tensor(), Tensor(), Tensor(), Tensor()};
+    return {times(saved[0]), times(saved[1]), Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
@@ -148,14 +160,15 @@ AttentionResult KernelBackend::attention(const AttentionArgs& args) const {
 }
 
 Tensor KernelBackend::norm(const Tensor& x, const NormWeights& w) const {
-  if (!takes_norm(x)) return Composed::norm(x, w);
+  if (!passes_.takes_norm(x)) return Composed::norm(x, w);
   if (!wants_gradient({x, w.gain, w.bias})) return norm_rows(x, {}, w).out.y;
   return AddNormFunction::apply(x, Maybe(), maybe(w.gain), maybe(w.bias), w.epsilon, w.centred)[0];
 }
 
 NormedSum KernelBackend::add_norm(const Tensor& x, const Tensor& residual,
                                   const NormWeights& w) const {
-  if (residual.scalar_type() != x.scalar_type() || residual.sizes() != x.sizes() || !takes_norm(x))
+  if (residual.scalar_type() != x.scalar_type() || residual.sizes() != x.sizes() ||
+      !passes_.takes_norm(x))
     return Composed::add_norm(x, residual, w);
   if (!wants_gradient({x, residual, w.gain, w.bias})) {
     const Normed n = norm_rows(x, residual, w);
@@ -167,16 +180,17 @@ NormedSum KernelBackend::add_norm(const Tensor& x, const Tensor& residual,
 }
 
 Tensor KernelBackend::swiglu(const Tensor& gate_up) const {
-  if (!takes_rows(gate_up, gate_up.size(-1) / 2)) return Composed::swiglu(gate_up);
+  if (!passes_.takes_rows(gate_up, gate_up.size(-1) / 2)) return Composed::swiglu(gate_up);
   const Tensor rows = gate_up.contiguous();
   return wants_gradient({rows}) ? SwigluFunction::apply(rows) : swiglu_rows(rows);
 }
 
 Tensor KernelBackend::linear_cross_entropy(const Tensor& hidden, const Tensor& weight,
-                                           const Tensor& targets, double label_smoothing) const {
-  if (!takes_rows(hidden, hidden.size(1)) || hidden.scalar_type() != weight.scalar_type())
-    return Composed::linear_cross_entropy(hidden, weight, targets, label_smoothing);
-  return CrossEntropyFunction::apply(hidden, weight, targets, label_smoothing,
+                                           const Tensor& targets, double label_smoothing,
+                                           const Tensor& shares) const {
+  if (!passes_.takes_rows(hidden, hidden.size(1)) || hidden.scalar_type() != weight.scalar_type())
+    return Composed::linear_cross_entropy(hidden, weight, targets, label_smoothing, shares);
+  return CrossEntropyFunction::apply(hidden, weight, targets, maybe(shares), label_smoothing,
                                      wants_gradient({hidden, weight}), wants_gradient({weight}));
 }
 

@@ -30,53 +30,81 @@ struct LossInputs {
   double smoothing = 0;
 };
 
-// What the devices with kernels share: the operations as differentiable functions over passes that
-// fill tensors made here, all contiguous and of that device.
+// The passes over memory of one device, which fill tensors that are all contiguous and of that
+// device. None of them is differentiable.
+struct Passes {
+  // Whether the passes take rows of so many columns, and whether the norm takes these.
+  bool (*takes_rows)(const at::Tensor& x, int64_t columns);
+  bool (*takes_norm)(const at::Tensor& x);
+
+  void (*norm_forward)(const NormInputs& in, const NormOutputs& out);
+  // in.x is the sum that was normed.
+  void (*norm_backward)(const NormInputs& in, const NormGradients& gradients);
+  void (*swiglu_forward)(const at::Tensor& gate_up, const at::Tensor& y);
+  void (*swiglu_backward)(const at::Tensor& gate_up, const at::Tensor& d_y,
+                          const at::Tensor& d_gate_up);
+  // Rows whose logits are made at a time.
+  int64_t (*logit_rows)(int64_t rows, int64_t classes);
+  // 1 over the number of targets that count, or 1.
+  at::Tensor (*target_factor)(const at::Tensor& targets);
+  // The loss of every row; with gradient, the logits become their gradients.
+  void (*cross_entropy)(const LossInputs& in, const at::Tensor& loss, bool gradient);
+  // factor times the sum.
+  at::Tensor (*scaled_sum)(const at::Tensor& loss, const at::Tensor& factor);
+};
+
+// What the devices with kernels share: the operations as differentiable functions over passes.
 class KernelBackend : public Composed {
  public:
+  explicit KernelBackend(const Passes& passes) : passes_(passes) {}
+
   AttentionResult attention(const AttentionArgs& args) const override;
   at::Tensor norm(const at::Tensor& x, const NormWeights& weights) const override;
   NormedSum add_norm(const at::Tensor& x, const at::Tensor& residual,
                      const NormWeights& weights) const override;
   at::Tensor swiglu(const at::Tensor& gate_up) const override;
   at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
-                                  const at::Tensor& targets, double label_smoothing) const override;
+                                  const at::Tensor& targets, double label_smoothing,
+                                  const at::Tensor& shares) const override;
 
-  // Whether the passes take rows of so many columns, and whether the norm takes these.
-  virtual bool takes_rows(const at::Tensor& x, int64_t columns) const = 0;
-  virtual bool takes_norm(const at::Tensor& x) const = 0;
-
-  virtual void norm_forward(const NormInputs& in, const NormOutputs& out) const = 0;
-  // in.x is the sum that was normed.
-  virtual void norm_backward(const NormInputs& in, const NormGradients& gradients) const = 0;
-  virtual void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& y) const = 0;
-  virtual void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& d_y,
-                               const at::Tensor& d_gate_up) const = 0;
-  // Rows whose logits are made at a time.
-  virtual int64_t logit_rows(int64_t rows, int64_t classes) const = 0;
-  // 1 over the number of targets that count, or 1.
-  virtual at::Tensor target_factor(const at::Tensor& targets) const = 0;
-  // The loss of every row; with gradient, the logits become their gradients.
-  virtual void cross_entropy(const LossInputs& in, const at::Tensor& loss, bool gradient) const = 0;
-  // factor times the sum.
-  virtual at::Tensor scaled_sum(const at::Tensor& loss, const at::Tensor& factor) const = 0;
+  const Passes& passes() const { return passes_; }
   // out = a b, or out += a b, of matrices. Below autograd.
   virtual void product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b,
                             bool add) const;
+
+ private:
+  const Passes& passes_;
 };
 
 inline int64_t row_count(const at::Tensor& x) { return x.size(-1) ? x.numel() / x.size(-1) : 0; }
 
 template <class T>
 kernels::NormParams<T> norm_params(const NormInputs& in) {
-  return {row_count(in.x),
-          in.x.size(-1),
-          memory<T>(in.x),
-          memory<T>(in.residual),
-          memory<float>(in.gain),
-          memory<float>(in.bias),
-          static_cast<float>(in.epsilon),
-          in.centred};
+  return {.rows = row_count(in.x),
+          .size = in.x.size(-1),
+          .x = memory<T>(in.x),
+          .residual = memory<T>(in.residual),
+          .gain = memory<float>(in.gain),
+          .bias = memory<float>(in.bias),
+          .epsilon = static_cast<float>(in.epsilon),
+          .centred = in.centred};
+}
+template <class T>
+kernels::NormOutputs<T> norm_outputs(const NormOutputs& out) {
+  return {.h = memory<T>(out.h),
+          .y = memory<T>(out.y),
+          .mean = memory<float>(out.mean),
+          .rstd = memory<float>(out.rstd)};
+}
+template <class T>
+kernels::NormGradients<T> norm_gradients(const NormGradients& g) {
+  return {.mean = memory<float>(g.mean),
+          .rstd = memory<float>(g.rstd),
+          .d_y = memory<T>(g.d_y),
+          .d_h = memory<T>(g.d_h),
+          .d_x = memory<T>(g.d_x),
+          .d_gain = memory<float>(g.d_gain),
+          .d_bias = memory<float>(g.d_bias)};
 }
 
 }  // namespace tempera::ops

@@ -28,9 +28,15 @@ ProjectedOperand heads_of(const at::Tensor& projection, int64_t first, int64_t h
 struct KeyCache {
   at::Tensor k, v;      // (B, Hkv, capacity, size)
   at::Tensor a_k, a_v;  // (B, Hkv, capacity); undefined: 1
-  int64_t length = 0;   // rows in use
+  int64_t length = 0;   // rows in use; of paged sequences, by the longest
+  // Paged: k and v are (blocks, Hkv, block size, size), a_k and a_v alike, and the next rows go
+  // where it says. Undefined: contiguous.
+  at::Tensor block_table = {};  // (B, n) int32: the blocks of each sequence in order
+  at::Tensor slots = {};        // (B, T) int64: block * block size + row, for each new row
 
-  int64_t capacity() const { return k.size(2); }
+  int64_t capacity() const {
+    return block_table.defined() ? block_table.size(1) * k.size(2) : k.size(2);
+  }
 };
 
 enum class HeadNorm { kNone, kEachHead, kAllHeads };
@@ -52,9 +58,12 @@ struct ProjectedResult {
   // (B, H, pairs) where pairs are given: the weight of the row on the key, and the entropy of the
   // row's weights in nats.
   at::Tensor weight = {}, entropy = {};
+  // (B, H, T) of every row, where `attention` wants them; without a cache.
+  at::Tensor row_entropy = {}, row_max = {};
 };
 
-// With a cache the new keys and values are put into it, and the rows see all that it then holds.
+// With a cache the new keys and values are put into it, and the rows see all that it then holds. Of
+// paged sequences there is one, or each has one new row.
 ProjectedResult attend(const ProjectedArgs& args, KeyCache* cache = nullptr);
 
 // Puts the keys and values into the cache; q is not read.

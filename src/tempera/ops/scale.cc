@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "tempera/ops/linear.h"
+
 namespace tempera::ops {
 
 at::ScalarType scale_type(at::ScalarType rows) {
@@ -24,8 +26,10 @@ at::Tensor recipe_rows(const Recipe& recipe, const at::Tensor& operand, const at
   if (recipe.c.defined()) add(head(recipe.c));
   if (recipe.w.defined()) {
     const at::Tensor& source = recipe.source.defined() ? recipe.source : operand;
-    const at::Tensor active = at::gelu(source.to(type));
-    add(at::matmul(active, recipe.w.to(type).unsqueeze(-1)).squeeze(-1).tanh());
+    const at::Tensor w = recipe.w.to(type).unsqueeze(-1);
+    add(by_sequence(source, [&](const at::Tensor& rows) {
+      return at::matmul(at::gelu(rows.to(type)), w).squeeze(-1).tanh();
+    }));
   }
   if (recipe.g.defined()) add(head(slope_of(recipe)) * log_n.unsqueeze(1));
   return recipe.s.defined() ? head(recipe.s) * sum : sum;

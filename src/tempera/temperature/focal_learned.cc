@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "tempera/base/error.h"
+#include "tempera/ops/linear.h"
 #include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
 #include "tempera/temperature/scan.h"
@@ -62,7 +63,7 @@ class FocalLearned final : public Method {
   RowScales forward(const LayerInputs& inputs) override {
     const auto type = scale_type(inputs.q.scalar_type());
     const RowInfo& rows = inputs.queries;
-    const auto projected = torch::matmul(rows.x.to(type), weight_.to(type));
+    const auto projected = ops::linear(rows.x.to(type), weight_.to(type).unsqueeze(0)).squeeze(-1);
     RowScales scales;
     const auto mean = axis_ == Axis::kToken ? projected : document_mean(projected, inputs, scales);
     const auto tau = ReturningClip::apply(bias_.to(type) + mean.to(type), low_, high_);
@@ -81,6 +82,16 @@ class FocalLearned final : public Method {
   // Sums are float64: they run over whole documents, and one number a row costs nothing.
   torch::Tensor document_mean(const torch::Tensor& projected, const LayerInputs& inputs,
                               RowScales& scales) const {
+    if (!inputs.share) return mean_of_all(projected, inputs, scales);
+    LayerInputs all = inputs;
+    all.queries.position = inputs.share->whole(inputs.queries.position);
+    const auto mean = mean_of_all(inputs.share->whole(projected), all, scales);
+    if (scales.state.defined()) scales.state = inputs.share->own(scales.state);
+    return inputs.share->own(mean);
+  }
+
+  torch::Tensor mean_of_all(const torch::Tensor& projected, const LayerInputs& inputs,
+                            RowScales& scales) const {
     const auto& position = inputs.queries.position;
     const auto past = inputs.past.defined() ? inputs.past.squeeze(1) : torch::Tensor();
     const auto sums = document_prefix_sums(projected.to(torch::kFloat64), position, past);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tempera/temperature/row_share.h"
 #include "tempera/temperature/scale.h"
 #include "tempera/temperature/shape.h"
 
@@ -33,6 +34,8 @@ struct LayerInputs {
   // (B, state_width()): what the method kept of the row before the first one here; undefined where
   // nothing came before.
   torch::Tensor past;
+  // The rows are some of their sequences', whose others are elsewhere; null: they are all there.
+  const RowShare* share = nullptr;
 };
 
 struct RowScales {

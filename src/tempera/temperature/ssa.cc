@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "tempera/base/error.h"
+#include "tempera/ops/linear.h"
 #include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
 
@@ -134,8 +135,9 @@ class Ssa final : public Method {
   torch::Tensor token_term(const Side& side, const RowInfo& rows, torch::ScalarType type) const {
     const auto w = side.w.to(type);
     if (token_ == "mlp") {
-      const auto hidden = torch::linear(rows.x.to(type), side.first.to(type));
-      return torch::linear(torch::gelu(hidden), w);
+      const auto hidden = ops::linear(rows.x.to(type), side.first.to(type));
+      return ops::linear(
+          ops::by_sequence(hidden, [](const auto& part) { return torch::gelu(part); }), w);
     }
     TEMPERA_CHECK(rows.tokens.defined(), "the method 'ssa' with f = feature needs the token ids");
     const auto frequency = log_frequency_.to(type).index({rows.tokens}).unsqueeze(-1);
@@ -179,7 +181,9 @@ std::vector<config::Declaration> ssa_options() {
        .domain = config::range(0, 1e6)},
       {.name = "g",
        .value = std::string("sigmoid"),
-       .help = "g: sigmoid(alpha), exp(-exp(beta)) or the number itself; a loaded model has linear",
+       .help =
+           "slope g: sigmoid(alpha), exp(-exp(beta)), or a free number (linear; the default for "
+           "existing models)",
        .domain = config::choices({"sigmoid", "expexp", "linear"})},
       {.name = "alpha0", .value = -2.0, .help = "start of alpha, g = sigmoid", .domain = start},
       {.name = "beta0", .value = 1.5, .help = "start of beta, g = expexp", .domain = start},

@@ -22,7 +22,6 @@ void check_composable(const Args& args) {
   refuse(args.cap > 0, "cap (soft-capped logits)");
   refuse(args.post.defined(), "post (a multiplier behind the cap)");
   refuse(args.sinks.defined(), "sinks (sink logits)");
-  refuse(args.want_max, "the row maximum (want_max)");
   refuse(args.want_head_max, "the maximum of a head (want_head_max)");
 }
 
@@ -128,10 +127,11 @@ AttentionResult Composed::attention(const AttentionArgs& args) const {
   AttentionResult result;
   result.out = plain ? plain_attention(in.q, in.k, in.v, args.causal, args.scale)
                      : masked_attention(in, keys, args.scale);
-  if (args.want_entropy) {
+  if (args.want_entropy || args.want_max) {
     const Statistics found = statistics(in, keys, args.scale);
     result.lse = found.lse;
-    result.entropy = found.entropy;
+    if (args.want_entropy) result.entropy = found.entropy;
+    if (args.want_max) result.max = found.max;
   }
   return result;
 }
@@ -140,6 +140,7 @@ AttentionResult Composed::decode(const DecodeArgs& args) const {
   kernels::Shape shape = kernel_shape(check(args));
   check_composable(args);
   refuse(args.want_entropy, "the row entropy (want_entropy)");
+  refuse(args.want_max, "the row maximum (want_max)");
   const HostCache cache = host_cache(args, shape);
   AttentionResult result;
   shape.kv_rows = shape.batch > 0 ? cache.lengths.max().item<int64_t>() : 0;

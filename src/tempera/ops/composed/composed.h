@@ -38,8 +38,12 @@ class Composed : public Backend {
   at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
                     const at::Tensor& bias) const override;
   at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
-                                  const at::Tensor& targets, double label_smoothing) const override;
+                                  const at::Tensor& targets, double label_smoothing,
+                                  const at::Tensor& shares) const override;
   void adamw(const AdamWState& state, const AdamWStep& step) const override;
+
+  // 1 over the sum of the shares whose targets count, or 1.
+  static at::Tensor shares_factor(const at::Tensor& targets, const at::Tensor& shares);
 
   bool has_kernel(const AttentionArgs& args) const override;
   AttentionResult attention_forward(const AttentionArgs& args) const override;

@@ -61,10 +61,21 @@ Tensor Composed::linear(const Tensor& x, const Tensor& weight, const Tensor& bia
   return at::linear(x, weight.to(type), bias.to(type));
 }
 
+Tensor Composed::shares_factor(const Tensor& targets, const Tensor& shares) {
+  const Tensor sum = shares.masked_fill(targets.lt(0), 0).sum();
+  return at::where(sum > 0, sum.reciprocal(), at::ones_like(sum));
+}
+
 Tensor Composed::linear_cross_entropy(const Tensor& hidden, const Tensor& weight,
-                                      const Tensor& targets, double label_smoothing) const {
+                                      const Tensor& targets, double label_smoothing,
+                                      const Tensor& shares) const {
   const Tensor clean = targets.masked_fill(targets.lt(0), -100);
   const Tensor logits = hidden.mm(weight.t()).to(scale_type(hidden.scalar_type()));
+  if (shares.defined()) {
+    const Tensor losses =
+        at::cross_entropy_loss(logits, clean, {}, at::Reduction::None, -100, label_smoothing);
+    return (losses * shares).sum() * shares_factor(targets, shares);
+  }
   const Tensor sum =
       at::cross_entropy_loss(logits, clean, {}, at::Reduction::Sum, -100, label_smoothing);
   return sum / targets.ge(0).sum().clamp_min(1);

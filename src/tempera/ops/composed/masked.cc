@@ -161,7 +161,7 @@ Statistics statistics(const MaskedInputs& in, const VisibleKeys& keys,
       k.to(real).repeat_interleave(q.size(1) / k.size(1), 1).transpose(2, 3) * scale;
   // The logits of all rows may not fit.
   const int64_t step = rows_at_once(q, k);
-  std::vector<at::Tensor> lse, entropy;
+  std::vector<at::Tensor> lse, entropy, max;
   for (int64_t first = 0; first == 0 || first < q.size(2); first += step) {
     const int64_t count = std::min(step, q.size(2) - first);
     at::Tensor logits = q.narrow(2, first, count).to(real).matmul(columns);
@@ -169,11 +169,12 @@ Statistics statistics(const MaskedInputs& in, const VisibleKeys& keys,
     logits = logits.masked_fill(keys.rows(first, count).seen(k.size(2)).logical_not(),
                                 -std::numeric_limits<double>::infinity());
     lse.push_back(logits.logsumexp(-1));
+    max.push_back(k.size(2) > 0 ? logits.amax(-1) : lse.back());
     const at::Tensor finite = lse.back().masked_fill(lse.back().isinf(), 0);
     const at::Tensor weights = (logits - finite.unsqueeze(-1)).exp();
     entropy.push_back(finite - (weights * logits.masked_fill(weights.eq(0), 0)).sum(-1));
   }
-  return {at::cat(lse, 2), at::cat(entropy, 2)};
+  return {at::cat(lse, 2), at::cat(entropy, 2), at::cat(max, 2)};
 }
 
 }  // namespace tempera::ops

@@ -47,9 +47,10 @@ at::Tensor library_attention(const MaskedInputs& in, const at::Tensor& mask, boo
 at::Tensor masked_attention(const MaskedInputs& in, const VisibleKeys& keys,
                             std::optional<double> scale);
 
-// lse and entropy (B, H, query rows) of rows and keys that have had their scales.
+// lse, entropy and the largest logit (B, H, query rows) of rows and keys that have had their
+// scales.
 struct Statistics {
-  at::Tensor lse, entropy;
+  at::Tensor lse, entropy, max;
 };
 Statistics statistics(const MaskedInputs& in, const VisibleKeys& keys, std::optional<double> scale);
 

@@ -97,12 +97,33 @@ Recipe moved(const ProjectedOperand& operand, const Tensor& rows) {
   return recipe;
 }
 
+// Puts rows (B, Hkv, T, ...) into blocks (blocks, Hkv, block size, ...).
+void put_rows(const Tensor& blocks, const Tensor& rows, const Tensor& slots) {
+  const Tensor flat = slots.flatten();
+  const int64_t size = blocks.size(2);
+  blocks.transpose(1, 2).index_put_({flat.div(size, "floor"), flat.remainder(size)},
+                                    rows.transpose(1, 2).flatten(0, 1).to(blocks.scalar_type()));
+}
+
+// The first `length` rows of the only sequence, (1, Hkv, length, ...).
+Tensor rows_of_blocks(const Tensor& blocks, const Tensor& table, int64_t length) {
+  return blocks.index_select(0, table[0].to(at::kLong))
+      .transpose(1, 2)
+      .flatten(0, 1)
+      .narrow(0, 0, length)
+      .transpose(0, 1)
+      .unsqueeze(0);
+}
+
 void append_scale(Tensor& kept, const RowScale& scale, const Tensor& n, const KeyCache& cache) {
   if (!scale.present()) return;
   const auto type = scale_type(cache.k.scalar_type());
-  if (!kept.defined())
-    kept = at::ones({cache.k.size(0), cache.k.size(1), cache.capacity()},
-                    cache.k.options().dtype(type));
+  if (!kept.defined()) kept = at::ones(cache.k.sizes().slice(0, 3), cache.k.options().dtype(type));
+  if (cache.block_table.defined()) {
+    const Tensor finished = finish(scale, n, type);
+    put_rows(kept, finished.expand({n.size(0), cache.k.size(1), n.size(1)}), cache.slots);
+    return;
+  }
   kept.narrow(2, cache.length, n.size(1)).copy_(finish(scale, n, type));
 }
 
@@ -111,8 +132,13 @@ void append(const ProjectedArgs& args, const AttentionArgs& ready, KeyCache& cac
   TEMPERA_CHECK(cache.length + rows <= cache.capacity(), "the cache has room for ",
                 cache.capacity(), " rows: ", cache.length, " are there and ", rows,
                 " more given; make it with a larger capacity");
-  cache.k.narrow(2, cache.length, rows).copy_(ready.k);
-  cache.v.narrow(2, cache.length, rows).copy_(ready.v);
+  if (cache.block_table.defined()) {
+    put_rows(cache.k, ready.k, cache.slots);
+    put_rows(cache.v, ready.v, cache.slots);
+  } else {
+    cache.k.narrow(2, cache.length, rows).copy_(ready.k);
+    cache.v.narrow(2, cache.length, rows).copy_(ready.v);
+  }
   append_scale(cache.a_k, args.k.scale, args.k_n, cache);
   append_scale(cache.a_v, args.v.scale, args.k_n, cache);
   cache.length += rows;
@@ -163,9 +189,9 @@ ProjectedResult Composed::attend(const ProjectedArgs& args, KeyCache* cache) con
   AttentionArgs ready = prepared(args);
   if (cache) return {.out = attend_cached(args, ready, *cache).out};
   const bool pairs = args.pair_rows.defined();
-  ready.want_entropy = pairs;
+  ready.want_entropy = ready.want_entropy || pairs;
   const AttentionResult found = ops::attention(ready);
-  ProjectedResult result{.out = found.out};
+  ProjectedResult result{.out = found.out, .row_entropy = found.entropy, .row_max = found.max};
   if (!pairs) return result;
   const at::NoGradGuard no_grad;
   const PairScales scales{finished(args.q.scale, args.q_n, ready.q),
@@ -190,6 +216,7 @@ AttentionResult Composed::attend_cached(const ProjectedArgs& args, const Attenti
     decode.k = cache.k;
     decode.v = cache.v;
     decode.lengths = args.cache_lengths;
+    decode.block_table = cache.block_table;
     decode.a_q = ready.a_q;
     decode.q_recipe = ready.q_recipe;
     decode.a_k = cache.a_k;
@@ -203,7 +230,9 @@ AttentionResult Composed::attend_cached(const ProjectedArgs& args, const Attenti
     return ops::decode(decode);
   }
   const auto used = [&](const Tensor& kept) {
-    return kept.defined() ? kept.narrow(2, 0, cache.length) : kept;
+    if (!kept.defined()) return kept;
+    return cache.block_table.defined() ? rows_of_blocks(kept, cache.block_table, cache.length)
+                                       : kept.narrow(2, 0, cache.length);
   };
   AttentionArgs all = ready;
   all.k = used(cache.k);

@@ -1,4 +1,5 @@
-#include "tempera/kernels/reference.h"
+#include "tempera/kernels/reference/attention.h"
+
 #include "tempera/ops/attention_problem.h"
 #include "tempera/ops/cpu/cpu.h"
 #include "tempera/ops/parallel.h"

@@ -1,4 +1,4 @@
-#include "tempera/kernels/reference.h"
+#include "tempera/kernels/reference/attention.h"
 #include "tempera/ops/cpu/cpu.h"
 #include "tempera/ops/parallel.h"
 #include "tempera/ops/problem.h"

@@ -19,6 +19,11 @@ kernels::Rows<T> rows_of(const Tensor& x) {
   return {memory<std::remove_const_t<T>>(x), x.stride(0), x.stride(1), x.stride(2)};
 }
 
+template <class T>
+kernels::SwigluParams<T> swiglu_params(const Tensor& gate_up) {
+  return {.rows = row_count(gate_up), .size = gate_up.size(-1) / 2, .gate_up = memory<T>(gate_up)};
+}
+
 Tensor rotate(const Tensor& any, const Tensor& cos, const Tensor& sin, const Tensor& positions,
               bool inverse) {
   const Tensor x = any.stride(3) == 1 ? any : any.contiguous();
@@ -56,74 +61,79 @@ struct RotaryFunction : torch::autograd::Function<RotaryFunction> {
   }
 };
 
-}  // namespace
-
-bool Cpu::takes_rows(const Tensor& x, int64_t /*columns*/) const {
+bool takes_rows(const Tensor& x, int64_t /*columns*/) {
   return x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
 }
 
-bool Cpu::takes_norm(const Tensor& x) const { return takes_rows(x, x.size(-1)); }
+bool takes_norm(const Tensor& x) { return takes_rows(x, x.size(-1)); }
 
-void Cpu::norm_forward(const NormInputs& in, const NormOutputs& out) const {
+void norm_forward(const NormInputs& in, const NormOutputs& out) {
   AtenParallel parallel;
   for_storage(in.x, [&]<class T>(T*) {
-    kernels::norm_forward(norm_params<T>(in), memory<T>(out.h), memory<T>(out.y),
-                          memory<float>(out.mean), memory<float>(out.rstd), parallel);
+    kernels::norm_forward(norm_params<T>(in), norm_outputs<T>(out), parallel);
   });
 }
 
-void Cpu::norm_backward(const NormInputs& in, const NormGradients& g) const {
+void norm_backward(const NormInputs& in, const NormGradients& g) {
   const Tensor workspace = at::empty({kernels::norm_backward_workspace(in.x.size(-1))}, at::kFloat);
   AtenParallel parallel;
   for_storage(in.x, [&]<class T>(T*) {
-    kernels::norm_backward(norm_params<T>(in), memory<float>(g.mean), memory<float>(g.rstd),
-                           memory<T>(g.d_y), memory<T>(g.d_h), memory<T>(g.d_x),
-                           memory<float>(g.d_gain), memory<float>(g.d_bias), parallel,
+    kernels::norm_backward(norm_params<T>(in), norm_gradients<T>(g), parallel,
                            memory<float>(workspace));
   });
 }
 
-void Cpu::swiglu_forward(const Tensor& gate_up, const Tensor& y) const {
+void swiglu_forward(const Tensor& gate_up, const Tensor& y) {
   AtenParallel parallel;
   for_storage(y, [&]<class T>(T*) {
-    kernels::swiglu_forward(row_count(y), y.size(-1), memory<T>(gate_up), memory<T>(y), parallel);
+    kernels::swiglu_forward(swiglu_params<T>(gate_up), memory<T>(y), parallel);
   });
 }
 
-void Cpu::swiglu_backward(const Tensor& gate_up, const Tensor& d_y, const Tensor& d_gate_up) const {
+void swiglu_backward(const Tensor& gate_up, const Tensor& d_y, const Tensor& d_gate_up) {
   AtenParallel parallel;
   for_storage(d_y, [&]<class T>(T*) {
-    kernels::swiglu_backward(row_count(d_y), d_y.size(-1), memory<T>(gate_up), memory<T>(d_y),
-                             memory<T>(d_gate_up), parallel);
+    kernels::swiglu_backward(swiglu_params<T>(gate_up), memory<T>(d_y), memory<T>(d_gate_up),
+                             parallel);
   });
 }
 
-int64_t Cpu::logit_rows(int64_t /*rows*/, int64_t classes) const {
+int64_t logit_rows(int64_t /*rows*/, int64_t classes) {
   // Few enough for the cache, but no fewer rows than a product needs to be fast.
   constexpr int64_t kLogitsAtOnce = 4 << 20, kLeastRows = 512;
   return std::max(kLogitsAtOnce / std::max<int64_t>(classes, 1), kLeastRows);
 }
 
-Tensor Cpu::target_factor(const Tensor& targets) const {
+Tensor target_factor(const Tensor& targets) {
   const auto counted = targets.ge(0).sum().item<int64_t>();
   return at::scalar_tensor(1.0F / static_cast<float>(std::max<int64_t>(counted, 1)), at::kFloat);
 }
 
-void Cpu::cross_entropy(const LossInputs& in, const Tensor& loss, bool gradient) const {
+void cross_entropy(const LossInputs& in, const Tensor& loss, bool gradient) {
   AtenParallel parallel;
   for_storage(in.logits, [&]<class T>(T*) {
     kernels::cross_entropy(
-        kernels::CrossEntropyParams<T>{in.logits.size(0), in.logits.size(1), memory<T>(in.logits),
-                                       memory<int64_t>(in.targets),
-                                       static_cast<float>(in.smoothing), *memory<float>(in.factor),
-                                       memory<float>(loss), gradient},
+        kernels::CrossEntropyParams<T>{.rows = in.logits.size(0),
+                                       .classes = in.logits.size(1),
+                                       .logits = memory<T>(in.logits),
+                                       .targets = memory<int64_t>(in.targets),
+                                       .smoothing = static_cast<float>(in.smoothing),
+                                       .factor = *memory<float>(in.factor),
+                                       .loss = memory<float>(loss),
+                                       .gradient = gradient},
         parallel);
   });
 }
 
-Tensor Cpu::scaled_sum(const Tensor& loss, const Tensor& factor) const {
-  return loss.sum().mul_(factor);
-}
+Tensor scaled_sum(const Tensor& loss, const Tensor& factor) { return loss.sum().mul_(factor); }
+
+// In the order of their declaration; every one has a type of its own.
+constexpr Passes kPasses{takes_rows,      takes_norm, norm_forward,  norm_backward, swiglu_forward,
+                         swiglu_backward, logit_rows, target_factor, cross_entropy, scaled_sum};
+
+}  // namespace
+
+Cpu::Cpu() : KernelBackend(kPasses) {}
 
 Tensor Cpu::rotary(const Tensor& x, const Tensor& cos, const Tensor& sin,
                    const Tensor& positions) const {

@@ -1,5 +1,8 @@
+#include "tempera/ops/linear.h"
+
 #include "tempera/kernels/matvec.h"
 #include "tempera/ops/autograd.h"
+#include "tempera/ops/cpu/blocks.h"
 #include "tempera/ops/cpu/cpu.h"
 #include "tempera/ops/cpu/product.h"
 #include "tempera/ops/parallel.h"
@@ -24,8 +27,8 @@ bool is_supported(const Tensor& x) {
 
 bool is_few_rows(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return x.dim() >= 1 && weight.dim() == 2 && x.size(-1) == weight.size(1) &&
-         x.numel() <= kMostRows * x.size(-1) && is_supported(x) && is_supported(weight) &&
-         weight.stride(1) == 1 &&
+         (RowInvariance::wanted() || x.numel() <= kMostRows * x.size(-1)) && is_supported(x) &&
+         is_supported(weight) && weight.stride(1) == 1 &&
          (!bias.defined() ||
           (bias.is_cpu() && bias.dim() == 1 && bias.size(0) == weight.size(0))) &&
          !wants_gradient({x, weight, bias});
@@ -114,6 +117,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 }  // namespace
 
 Tensor Cpu::linear(const Tensor& x, const Tensor& weight, const Tensor& bias) const {
+  if (const auto* blocks = blocks_of(weight))
+    return linear_of_blocks(x, *blocks, weight.sizes(), bias);
   if (is_few_rows(x, weight, bias)) return few_rows(x, weight, bias);
   if (!is_many_rows(x, weight, bias)) return Composed::linear(x, weight, bias);
   return wants_gradient({x, weight, bias}) ? LinearFunction::apply(x, weight, maybe(bias))

@@ -8,6 +8,8 @@ namespace tempera::ops::cuda {
 // The kernels of kernels/cuda, and torch's fused attention behind the prologue for what is plain.
 class Cuda final : public KernelBackend {
  public:
+  Cuda();
+
   AttentionResult decode(const DecodeArgs& args) const override;
   ProjectedResult attend(const ProjectedArgs& args, KeyCache* cache) const override;
   bool has_kernel(const AttentionArgs& args) const override;
@@ -19,18 +21,6 @@ class Cuda final : public KernelBackend {
                        at::ScalarType type) const override;
   at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                     const at::Tensor& positions) const override;
-
-  bool takes_rows(const at::Tensor& x, int64_t columns) const override;
-  bool takes_norm(const at::Tensor& x) const override;
-  void norm_forward(const NormInputs& in, const NormOutputs& out) const override;
-  void norm_backward(const NormInputs& in, const NormGradients& gradients) const override;
-  void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& y) const override;
-  void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& d_y,
-                       const at::Tensor& d_gate_up) const override;
-  int64_t logit_rows(int64_t rows, int64_t classes) const override;
-  at::Tensor target_factor(const at::Tensor& targets) const override;
-  void cross_entropy(const LossInputs& in, const at::Tensor& loss, bool gradient) const override;
-  at::Tensor scaled_sum(const at::Tensor& loss, const at::Tensor& factor) const override;
 
  protected:
   void scale_rows(std::array<Tempered, 3>& parts, bool causal) const override;

@@ -41,9 +41,12 @@ struct EmbeddingFunction : Function<EmbeddingFunction> {
         byte_workspace(kernels::cuda::embedding_backward_workspace(ids.numel()), d_y.device());
     for_storage(d_y, [&]<class T>(T*) {
       kernels::cuda::embedding_backward(
-          kernels::cuda::EmbeddingGradient<T, float>{ids.numel(), d_y.size(-1), classes,
-                                                     memory<int64_t>(ids), memory<T>(d_y),
-                                                     memory<float>(result)},
+          kernels::cuda::EmbeddingGradient<T>{.rows = ids.numel(),
+                                              .size = d_y.size(-1),
+                                              .classes = classes,
+                                              .ids = memory<int64_t>(ids),
+                                              .d_y = memory<T>(d_y),
+                                              .d_table = memory<float>(result)},
           workspace.mutable_data_ptr(), stream_of(d_y));
     });
     return {result, Tensor(), Tensor()};
@@ -84,44 +87,35 @@ struct GeluFunction : Function<GeluFunction> {
   }
 };
 
-}  // namespace
-
-void Cuda::norm_forward(const NormInputs& in, const NormOutputs& out) const {
+void norm_forward(const NormInputs& in, const NormOutputs& out) {
   for_storage(in.x, [&]<class T>(T*) {
-    kernels::cuda::norm_forward(
-        norm_params<T>(in),
-        {memory<T>(out.h), memory<T>(out.y), memory<float>(out.mean), memory<float>(out.rstd)},
-        stream_of(in.x));
+    kernels::cuda::norm_forward(norm_params<T>(in), norm_outputs<T>(out), stream_of(in.x));
   });
 }
 
-void Cuda::norm_backward(const NormInputs& in, const NormGradients& g) const {
+void norm_backward(const NormInputs& in, const NormGradients& g) {
   const Tensor workspace = byte_workspace(
       kernels::cuda::norm_backward_workspace(row_count(in.x), in.x.size(-1)), in.x.device());
   for_storage(in.x, [&]<class T>(T*) {
-    kernels::cuda::norm_backward(
-        norm_params<T>(in),
-        {memory<float>(g.mean), memory<float>(g.rstd), memory<T>(g.d_y), memory<T>(g.d_h),
-         memory<T>(g.d_x), memory<float>(g.d_gain), memory<float>(g.d_bias)},
-        workspace.mutable_data_ptr(), stream_of(in.x));
+    kernels::cuda::norm_backward(norm_params<T>(in), norm_gradients<T>(g),
+                                 workspace.mutable_data_ptr(), stream_of(in.x));
   });
 }
 
-void Cuda::swiglu_forward(const Tensor& gate_up, const Tensor& y) const {
+void swiglu_forward(const Tensor& gate_up, const Tensor& y) {
   for_storage(y, [&]<class T>(T*) {
     kernels::cuda::activation_forward(swiglu_params<T>(gate_up), memory<T>(y), stream_of(y));
   });
 }
 
-void Cuda::swiglu_backward(const Tensor& gate_up, const Tensor& d_y,
-                           const Tensor& d_gate_up) const {
+void swiglu_backward(const Tensor& gate_up, const Tensor& d_y, const Tensor& d_gate_up) {
   for_storage(d_y, [&]<class T>(T*) {
     kernels::cuda::activation_backward(swiglu_params<T>(gate_up), memory<T>(d_y),
                                        memory<T>(d_gate_up), stream_of(d_y));
   });
 }
 
-int64_t Cuda::logit_rows(int64_t rows, int64_t classes) const {
+int64_t logit_rows(int64_t rows, int64_t classes) {
   // As few parts as fit, of the same size.
   constexpr int64_t kLogitsAtOnce = 1 << 29;
   const int64_t parts = std::max<int64_t>((rows * classes + kLogitsAtOnce - 1) / kLogitsAtOnce, 1);
@@ -129,47 +123,52 @@ int64_t Cuda::logit_rows(int64_t rows, int64_t classes) const {
   return std::max<int64_t>((each + 127) / 128 * 128, 128);
 }
 
-Tensor Cuda::target_factor(const Tensor& targets) const {
+Tensor target_factor(const Tensor& targets) {
   const Tensor factor = at::empty({}, targets.options().dtype(at::kFloat));
   kernels::cuda::target_factor(targets.numel(), memory<int64_t>(targets), memory<float>(factor),
                                stream_of(targets));
   return factor;
 }
 
-void Cuda::cross_entropy(const LossInputs& in, const Tensor& loss, bool gradient) const {
-  const int64_t classes = in.logits.size(1);
+void cross_entropy(const LossInputs& in, const Tensor& loss, bool gradient) {
   for_storage(in.logits, [&]<class T>(T*) {
     kernels::cuda::cross_entropy(
-        kernels::cuda::CrossEntropyParams<T>{.rows = in.logits.size(0),
-                                             .classes = classes,
-                                             .logits = memory<T>(in.logits),
-                                             .stride = classes,
-                                             .count = classes,
-                                             .targets = memory<int64_t>(in.targets),
-                                             .smoothing = static_cast<float>(in.smoothing),
-                                             .device_factor = memory<float>(in.factor),
-                                             .loss = memory<float>(loss)},
-        gradient, stream_of(in.logits));
+        kernels::CrossEntropyParams<T>{.rows = in.logits.size(0),
+                                       .classes = in.logits.size(1),
+                                       .logits = memory<T>(in.logits),
+                                       .targets = memory<int64_t>(in.targets),
+                                       .smoothing = static_cast<float>(in.smoothing),
+                                       .loss = memory<float>(loss),
+                                       .gradient = gradient},
+        memory<float>(in.factor), stream_of(in.logits));
   });
 }
 
-Tensor Cuda::scaled_sum(const Tensor& loss, const Tensor& factor) const {
+Tensor scaled_sum(const Tensor& loss, const Tensor& factor) {
   const Tensor sum = at::empty({}, loss.options());
   kernels::cuda::sum(loss.numel(), memory<float>(loss), memory<float>(factor), memory<float>(sum),
                      stream_of(loss));
   return sum;
 }
 
-bool Cuda::takes_rows(const Tensor& x, int64_t columns) const {
+bool takes_rows(const Tensor& x, int64_t columns) {
   // A tensor of a tracer has no memory; it sees the composition.
   return !x.unsafeGetTensorImpl()->is_python_dispatch() &&
          (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) &&
          kernels::cuda::takes_columns(columns);
 }
 
-bool Cuda::takes_norm(const Tensor& x) const {
+bool takes_norm(const Tensor& x) {
   return takes_rows(x, x.size(-1)) && x.size(-1) <= kernels::cuda::kWidestNorm;
 }
+
+// In the order of their declaration; every one has a type of its own.
+constexpr Passes kPasses{takes_rows,      takes_norm, norm_forward,  norm_backward, swiglu_forward,
+                         swiglu_backward, logit_rows, target_factor, cross_entropy, scaled_sum};
+
+}  // namespace
+
+Cuda::Cuda() : KernelBackend(kPasses) {}
 
 Tensor Cuda::gelu(const Tensor& x, bool by_tanh) const {
   if (!takes_rows(x, x.size(-1))) return Composed::gelu(x, by_tanh);

@@ -23,7 +23,7 @@ void say_once(const std::string& line) {
   if (said.insert(line).second) std::cerr << line << std::endl;
 }
 
-const DeviceLimits& limits_of(const at::Device& device) {
+const DeviceLimits& limits_of(at::Device device) {
   static std::mutex mutex;
   static std::map<int, DeviceLimits> known;
   const int index = device.has_index() ? device.index() : c10::cuda::current_device();

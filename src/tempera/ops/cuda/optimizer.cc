@@ -40,7 +40,7 @@ void upload(const std::vector<E>& host, const at::Tensor& device) {
 struct AdamWList::State {
   std::vector<AdamWTensor> tensors;
   std::vector<kc::OptimizerTensor> entries;
-  at::Tensor entry_bytes, chunk_bytes, step_bytes, host_step, workspace;
+  at::Tensor entry_bytes, chunk_bytes, step_bytes, workspace;
   kc::OptimizerList list;
 
   kc::Stream stream() const { return cuda::stream_of(entry_bytes); }
@@ -69,8 +69,6 @@ AdamWList::AdamWList(std::vector<AdamWTensor> tensors) : state_(std::make_unique
   s.entry_bytes = bytes_on(device, s.entries.size() * sizeof(kc::OptimizerTensor));
   s.chunk_bytes = bytes_on(device, chunks.size() * sizeof(kc::OptimizerChunk));
   s.step_bytes = bytes_on(device, sizeof(kc::AdamWStep));
-  s.host_step = at::empty({static_cast<int64_t>(sizeof(kc::AdamWStep))},
-                          at::TensorOptions().dtype(at::kByte).pinned_memory(true));
   upload(chunks, s.chunk_bytes);
   s.list = {reinterpret_cast<const kc::OptimizerTensor*>(s.entry_bytes.const_data_ptr()),
             reinterpret_cast<const kc::OptimizerChunk*>(s.chunk_bytes.const_data_ptr()),
@@ -108,8 +106,12 @@ void AdamWList::set_step(const AdamWStep& step) {
                              .epsilon = f(step.epsilon),
                              .correction1 = f(1 - std::pow(step.beta1, number)),
                              .correction2 = f(1 - std::pow(step.beta2, number))};
-  std::memcpy(state_->host_step.mutable_data_ptr(), &values, sizeof(values));
-  state_->step_bytes.copy_(state_->host_step, /*non_blocking=*/true);
+  // Memory of its own for each step: torch gives it to nobody else before the GPU has read it, even
+  // where the host is steps ahead.
+  const at::Tensor host = at::empty({static_cast<int64_t>(sizeof(values))},
+                                    at::TensorOptions().dtype(at::kByte).pinned_memory(true));
+  std::memcpy(host.mutable_data_ptr(), &values, sizeof(values));
+  state_->step_bytes.copy_(host, /*non_blocking=*/true);
 }
 
 void AdamWList::norm(double clip, const at::Tensor& result) {

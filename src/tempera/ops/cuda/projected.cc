@@ -53,7 +53,7 @@ void scale_in_one_pass(const std::vector<Tempered*>& parts, const Tensor& log_n)
 }  // namespace
 
 bool Cuda::takes_prologue(const Tensor& x, int64_t size, int64_t pairs) const {
-  return takes_rows(x, size) && kernels::cuda::takes_prologue(size, pairs);
+  return passes().takes_rows(x, size) && kernels::cuda::takes_prologue(size, pairs);
 }
 
 // The heads of q, k and v in turn, and nothing else.
@@ -84,7 +84,8 @@ ProjectedResult Cuda::attend(const ProjectedArgs& args, KeyCache* cache) const {
   ready.q = rows[0];
   ready.k = rows[1];
   ready.v = rows[2];
-  return {.out = ops::attention(ready).out};
+  const AttentionResult found = ops::attention(ready);
+  return {.out = found.out, .row_entropy = found.entropy, .row_max = found.max};
 }
 
 void Cuda::scale_rows(std::array<Tempered, 3>& parts, bool causal) const {
