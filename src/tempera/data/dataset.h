@@ -28,6 +28,16 @@ struct Batch {
   std::vector<int64_t> source;          // (rows, source_length)
   std::vector<int64_t> source_lengths;  // (rows)
 
+  // How much each target counts, (rows, length), 0 or more. None: 1.
+  std::vector<float> shares;
+
+  // Where rotary positions have each token, (rows, length), below position_end and growing within a
+  // document. None: one behind the other.
+  std::vector<int64_t> positions;
+  int64_t position_end = 0;
+  // What multiplies the attention logits of each position, (rows, length). None: 1.
+  std::vector<float> attention_scale;
+
   // Lengths of the documents packed into each row, in order: (rows, documents), filled up with
   // zeros behind. They sum to the row's length. None: every row is one document.
   int64_t documents = 0;

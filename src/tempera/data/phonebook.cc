@@ -85,15 +85,13 @@ GeneratorEntry generator_phonebook() {
   return {
       .name = "phonebook",
       .help = "read a book of names and numbers, then give the number of a name",
-      .options = {declare("numbers", 16, 2, 1 << 20, "different numbers: the classes"),
+      .options = {declare("numbers", 16, 2, 1 << 20, "different phone numbers (output classes)"),
                   declare("names", 2048, 1, 1 << 24, "different names"),
                   declare("train-min", 8, 1, 1 << 20, "entries of the smallest book in training"),
                   declare("train-max", 32, 1, 1 << 20, "entries of the largest book in training"),
-                  declare("train-questions", 16, 1, 1 << 20,
-                          "questions to a book in training, at most"),
+                  declare("train-questions", 16, 1, 1 << 20, "most questions per book in training"),
                   declare("test-max", 1024, 1, 1 << 20, "entries of the largest held-out book"),
-                  declare("test-questions", 64, 1, 1 << 20,
-                          "questions to a held-out book, at most")},
+                  declare("test-questions", 64, 1, 1 << 20, "most questions per held-out book")},
       .make = make_as<Phonebook>};
 }
 

@@ -8,8 +8,9 @@
 
 namespace tempera::data {
 
-ShortWindows::ShortWindows(std::shared_ptr<const Dataset> rows, double share, int64_t length)
-    : rows_(std::move(rows)), share_(share), length_(length) {
+ShortWindows::ShortWindows(std::shared_ptr<const Dataset> rows,
+                           std::shared_ptr<const Dataset> plain, double share, int64_t length)
+    : ChangedRows(std::move(rows)), plain_(std::move(plain)), share_(share), length_(length) {
   TEMPERA_CHECK(share >= 0 && share <= 1, "a share of ", share, " of the steps; 0 to 1 expected");
   TEMPERA_CHECK(length > 0, "pieces of ", length, " tokens; at least 1 expected");
 }
@@ -20,8 +21,8 @@ bool ShortWindows::is_short(uint64_t step) const {
 }
 
 Batch ShortWindows::train(const BatchRequest& request) const {
-  Batch batch = rows_->train(request);
-  if (!is_short(request.step)) return batch;
+  if (!is_short(request.step)) return rows().train(request);
+  Batch batch = plain_->train(request);
   std::vector<std::vector<int64_t>> pieces(static_cast<size_t>(batch.rows));
   size_t most = 0;
   for (size_t row = 0; row < pieces.size(); ++row) {
@@ -29,10 +30,8 @@ Batch ShortWindows::train(const BatchRequest& request) const {
       for (int64_t left = document; left > 0; left -= length_)
         pieces[row].push_back(std::min(left, length_));
     };
-    if (batch.documents == 0) cut(batch.length);
-    for (int64_t i = 0; i < batch.documents; ++i)
-      cut(batch.document_lengths[row * static_cast<size_t>(batch.documents) +
-                                 static_cast<size_t>(i)]);
+    for_documents(batch, static_cast<int64_t>(row),
+                  [&](int64_t, int64_t document) { cut(document); });
     most = std::max(most, pieces[row].size());
   }
   batch.documents = static_cast<int64_t>(most);

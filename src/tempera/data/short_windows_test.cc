@@ -2,32 +2,15 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "tempera/base/testing.h"
-#include "tempera/data/testing.h"
-#include "tempera/data/text_dataset.h"
+#include "tempera/data/testing_rows.h"
 
 namespace tempera::data {
 namespace {
 
-std::shared_ptr<const Dataset> rows_of(const std::vector<int32_t>& documents, int64_t length) {
-  ShardBuilder builder("t", 1000);
-  for (const int32_t size : documents) {
-    std::vector<int32_t> ids(static_cast<size_t>(size));
-    std::iota(ids.begin(), ids.end(), 0);
-    builder.append(ids);
-    builder.end_document();
-  }
-  std::vector<TokenShard> shards;
-  shards.push_back(TokenShard::parse(builder.finish(), "memory"));
-  return std::make_shared<TextDataset>(std::make_shared<Corpus>(std::move(shards), "memory"),
-                                       TextOptions{.length = length, .seed = 0, .held_out = 0});
-}
-
 TEST(ShortWindows, CutsTheRowsOfAShareOfTheSteps) {
   const auto whole = rows_of({100}, 10);
-  const ShortWindows mixed(whole, 0.25, 4);
+  const ShortWindows mixed(whole, whole, 0.25, 4);
   std::vector<uint64_t> cut;
   for (uint64_t step = 0; step < 12; ++step) {
     const Batch before = whole->train(whole_batch(step, 2)),
@@ -42,7 +25,8 @@ TEST(ShortWindows, CutsTheRowsOfAShareOfTheSteps) {
 }
 
 TEST(ShortWindows, DocumentsStayApartAndRowsAreFilledUp) {
-  const ShortWindows mixed(rows_of({7, 3, 10}, 10), 1, 4);
+  const auto whole = rows_of({7, 3, 10}, 10);
+  const ShortWindows mixed(whole, whole, 1, 4);
   const Batch batch = mixed.train(whole_batch(0, 2));
   ASSERT_EQ(batch.documents, 3);
   const std::vector<int64_t> parted{4, 3, 3, 4, 4, 2}, other{4, 4, 2, 4, 3, 3};
@@ -51,8 +35,9 @@ TEST(ShortWindows, DocumentsStayApartAndRowsAreFilledUp) {
 
 TEST(ShortWindows, RefusesWhatIsNoShareAndNoLength) {
   const auto whole = rows_of({20}, 10);
-  EXPECT_NE(message_of([&] { ShortWindows(whole, 1.5, 4); }).find("1.5"), std::string::npos);
-  EXPECT_NE(message_of([&] { ShortWindows(whole, 0.5, 0); }).find("at least 1"), std::string::npos);
+  EXPECT_NE(message_of([&] { ShortWindows(whole, whole, 1.5, 4); }).find("1.5"), std::string::npos);
+  EXPECT_NE(message_of([&] { ShortWindows(whole, whole, 0.5, 0); }).find("at least 1"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -7,12 +7,13 @@
 namespace tempera::data {
 namespace {
 
-torch::Tensor take(std::vector<int64_t> values, at::IntArrayRef shape) {
+template <class T>
+torch::Tensor take(std::vector<T> values, at::IntArrayRef shape) {
   if (values.empty()) return {};
-  auto held = std::make_shared<std::vector<int64_t>>(std::move(values));
-  int64_t* data = held->data();
+  auto held = std::make_shared<std::vector<T>>(std::move(values));
+  T* data = held->data();
   return torch::from_blob(
-      data, shape, [held = std::move(held)](void*) {}, torch::kInt64);
+      data, shape, [held = std::move(held)](void*) {}, c10::CppTypeToScalarType<T>::value);
 }
 
 }  // namespace
@@ -24,6 +25,10 @@ TensorBatch to_tensors(Batch batch) {
           .targets = labelled ? take(std::move(batch.labels), {rows})
                               : take(std::move(batch.targets), {rows, batch.length}),
           .lengths = take(std::move(batch.lengths), {rows}),
+          .shares = take(std::move(batch.shares), {rows, batch.length}),
+          .positions = take(std::move(batch.positions), {rows, batch.length}),
+          .position_end = batch.position_end,
+          .attention_scale = take(std::move(batch.attention_scale), {rows, batch.length}),
           .source = take(std::move(batch.source), {rows, batch.source_length}),
           .source_lengths = take(std::move(batch.source_lengths), {rows}),
           .document_lengths = take(std::move(batch.document_lengths), {rows, batch.documents}),
@@ -40,6 +45,10 @@ nn::Batch to_model_batch(const data::TensorBatch& rows, torch::Device device) {
   batch.targets = moved(rows.targets);
   batch.documents = moved(rows.document_lengths);
   batch.key_end = moved(rows.lengths);
+  batch.shares = moved(rows.shares);
+  batch.positions = moved(rows.positions);
+  batch.position_end = rows.position_end;
+  batch.attention_scale = moved(rows.attention_scale);
   batch.source = moved(rows.source);
   batch.source_end = moved(rows.source_lengths);
   return batch;

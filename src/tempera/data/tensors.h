@@ -6,12 +6,17 @@
 
 namespace tempera::data {
 
-// A batch as int64 tensors on the CPU. What the batch has not is an undefined tensor.
+// A batch as tensors on the CPU, int64 where nothing else is said. What the batch has not is an
+// undefined tensor.
 struct TensorBatch {
-  torch::Tensor tokens;              // (rows, length)
-  torch::Tensor targets;             // (rows, length); kIgnored where nothing is predicted; or the
-                                     // labels, (rows)
-  torch::Tensor lengths;             // (rows)
+  torch::Tensor tokens;     // (rows, length)
+  torch::Tensor targets;    // (rows, length); kIgnored where nothing is predicted; or the
+                            // labels, (rows)
+  torch::Tensor lengths;    // (rows)
+  torch::Tensor shares;     // (rows, length) float32
+  torch::Tensor positions;  // (rows, length)
+  int64_t position_end = 0;
+  torch::Tensor attention_scale;     // (rows, length) float32
   torch::Tensor source;              // (rows, source_length)
   torch::Tensor source_lengths;      // (rows)
   torch::Tensor document_lengths;    // (rows, documents)

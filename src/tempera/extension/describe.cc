@@ -54,18 +54,33 @@ std::pair<std::string, std::string> module_and_part(std::string name) {
   return {name.substr(0, dot), name.substr(dot + 1)};
 }
 
-const families::Rule& rule_of(const std::vector<families::Rule>& rules, const std::string& ours) {
+const families::Rule& rule_of(const std::vector<families::Rule>& rules, std::string_view ours) {
   for (const auto& rule : rules)
     if (rule.ours == ours) return rule;
   throw Error(concat("the family has no tensor '", ours, "'"));
 }
 
+// What the attentions of a kind are called in our terms, with {} for the layer.
+std::string attentions_of(const nn::ModelConfig& config, AttentionKind kind) {
+  if (config.kind != nn::ModelKind::kEncoderDecoder) return "layers.{}.attention.";
+  if (kind == AttentionKind::kEncoder) return "encoder.layers.{}.attention.";
+  return kind == AttentionKind::kCross ? "decoder.layers.{}.cross_attention."
+                                       : "decoder.layers.{}.attention.";
+}
+
 json attention_json(const nn::ModelConfig& config, const std::vector<families::Rule>& rules,
                     int64_t layer, AttentionKind kind) {
-  const auto& rule = rule_of(rules, "layers.{}.attention.qkv.weight");
+  const auto ours = attentions_of(config, kind);
+  std::vector<families::Part> parts;
+  using Matrices = std::vector<const char*>;
+  for (const char* matrix :
+       kind == AttentionKind::kCross ? Matrices{"q.weight", "kv.weight"} : Matrices{"qkv.weight"}) {
+    const auto& found = rule_of(rules, ours + matrix).parts;
+    parts.insert(parts.end(), found.begin(), found.end());
+  }
   json projections = json::array();
   std::string module;
-  for (const auto& part : rule.parts) {
+  for (const auto& part : parts) {
     const auto [owner, name] = module_and_part(families::at_layer(part.name, layer));
     module = owner;
     projections.push_back(name);
@@ -74,7 +89,7 @@ json attention_json(const nn::ModelConfig& config, const std::vector<families::R
   if (config.qk_norm >= nn::QkNorm::kGain) {
     norms = json::array();
     for (const char* gain : {"q_norm", "k_norm"}) {
-      const auto& part = rule_of(rules, concat("layers.{}.attention.", gain)).parts[0].name;
+      const auto& part = rule_of(rules, ours + gain).parts[0].name;
       norms.push_back(module_and_part(families::at_layer(part, layer)).second);
     }
   }
@@ -82,12 +97,18 @@ json attention_json(const nn::ModelConfig& config, const std::vector<families::R
   return {
       {"module", module},
       {"projections", projections},
-      {"by_head", rule.parts[0].layout == families::Layout::kByHead},
+      {"by_head", parts[0].layout == families::Layout::kByHead},
       {"norms", norms},
       {"window", window ? json(*window) : json()},
       {"shape", shape_json(config.layer_shape(layer, kind))},
       {"has_temperature", nn::parse_layers(config.temperature.layers,
                                            config.layer_count(kind))[static_cast<size_t>(layer)]}};
+}
+
+std::vector<AttentionKind> kinds_of(nn::ModelKind kind) {
+  if (kind == nn::ModelKind::kEncoder) return {AttentionKind::kEncoder};
+  if (kind == nn::ModelKind::kDecoder) return {AttentionKind::kCausal};
+  return {AttentionKind::kEncoder, AttentionKind::kCausal, AttentionKind::kCross};
 }
 
 }  // namespace
@@ -140,16 +161,12 @@ json attentions_json(const json& config_json, const nn::TemperatureConfig& given
   const auto& family =
       families::find_family(config_json.value("model_type", ""), "the model's config");
   auto config = families::read_config(family, config_json, "the model's config");
-  TEMPERA_CHECK(config.kind != nn::ModelKind::kEncoderDecoder, "models of the type '", family.name,
-                "' read a source and write a target; Python gives temperatures to decoders and "
-                "encoders, and the program (tempera train, finetune) to these");
   config.temperature = given;
-  const auto kind =
-      config.kind == nn::ModelKind::kEncoder ? AttentionKind::kEncoder : AttentionKind::kCausal;
   const auto rules = family.rules(config);
   json list = json::array();
-  for (int64_t layer = 0; layer < config.layer_count(kind); ++layer)
-    list.push_back(attention_json(config, rules, layer, kind));
+  for (const auto kind : kinds_of(config.kind))
+    for (int64_t layer = 0; layer < config.layer_count(kind); ++layer)
+      list.push_back(attention_json(config, rules, layer, kind));
   return {{"family", family.name},
           {"prefix", family.prefix},
           {"attentions", list},

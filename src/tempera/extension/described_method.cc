@@ -31,6 +31,9 @@ DescribedMethod::DescribedMethod(const std::string& description) {
   const auto temperature = temperature_of(json.at("temperature"), Origin::kScratch);
   method_ = make_method(method_specs(temperature.method, temperature.options, Origin::kScratch),
                         shape_of(json.at("shape")));
+  TEMPERA_CHECK(method_->shape().kind != AttentionKind::kCross || !method_->reads_tokens(), "'",
+                temperature.method, "' with these options reads tokens, and a cross-attention in ",
+                "Python is not told those of the source; choose other options (ssa: f=shared)");
   const auto take = [&](const auto& items) {
     for (const auto& item : items) {
       names_.push_back(item.key());
@@ -48,11 +51,10 @@ std::vector<size_t> DescribedMethod::results() {
   const bool reads = method_->reads_tokens();
   if (reads) method_->set_token_counts(torch::ones({method_->shape().vocabulary}, torch::kInt64));
   const auto one = torch::zeros({1, 1}, torch::kInt64);
-  const auto all = row_scales(*method_, {torch::zeros({1, 1, method_->shape().d_model}),
-                                         one + 1,
-                                         one,
-                                         reads ? one : torch::Tensor(),
-                                         {}});
+  const auto x = torch::zeros({1, 1, method_->shape().d_model});
+  RowInputs inputs{x, one + 1, one, reads ? one : torch::Tensor(), {}};
+  if (method_->shape().kind == AttentionKind::kCross) inputs.keys = {x, one + 1, one};
+  const auto all = row_scales(*method_, inputs);
   std::vector<size_t> present;
   for (size_t i = 0; i < all.size(); ++i)
     if (all[i].defined()) present.push_back(i);
@@ -70,25 +72,37 @@ void DescribedMethod::set_numbers(const std::vector<torch::Tensor>& numbers) {
   }
 }
 
+RowInfo RowInputs::key_rows() const {
+  if (keys.empty()) return {x, tokens, n, position};
+  TEMPERA_CHECK(keys.size() == 3, keys.size(), " tensors given for the rows of the keys, and ",
+                "3 expected: x, n and position");
+  return {keys[0], {}, keys[1], keys[2]};
+}
+
 std::vector<torch::Tensor> row_scales(Method& method, const RowInputs& inputs) {
   const LayerShape& shape = method.shape();
-  const int64_t batch = inputs.x.size(0), rows = inputs.x.size(1);
+  const int64_t batch = inputs.x.size(0);
+  TEMPERA_CHECK(inputs.keys.empty() == (shape.kind != AttentionKind::kCross),
+                "a cross-attention has rows of its own for its keys, and no other attention has");
   // What a recipe reads is not here: attention computes it from its own operand. The heads are.
   const auto projection = [&](int64_t heads, int64_t size) {
     return inputs.x.new_empty({batch, heads, 0, size});
   };
-  const RowInfo info{inputs.x, inputs.tokens, inputs.n, inputs.position};
-  const LayerInputs layer{info,
-                          info,
+  const LayerInputs layer{{inputs.x, inputs.tokens, inputs.n, inputs.position},
+                          inputs.key_rows(),
                           projection(shape.q_heads, shape.qk_size),
                           projection(shape.kv_heads, shape.qk_size),
                           projection(shape.kv_heads, shape.v_size),
                           inputs.past};
   const RowScales scales = method.forward(layer);
   std::vector<torch::Tensor> results;
-  for (const auto& [scale, operand] :
-       {std::pair(scales.q, layer.q), std::pair(scales.k, layer.k), std::pair(scales.v, layer.v)})
-    for (auto& part : parts_of(scale, operand, batch, rows)) results.push_back(std::move(part));
+  const auto take = [&](const RowScale& scale, const torch::Tensor& operand, const RowInfo& side) {
+    for (auto& part : parts_of(scale, operand, batch, side.x.size(1)))
+      results.push_back(std::move(part));
+  };
+  take(scales.q, layer.q, layer.queries);
+  take(scales.k, layer.k, layer.keys);
+  take(scales.v, layer.v, layer.keys);
   results.push_back(scales.state);
   return results;
 }

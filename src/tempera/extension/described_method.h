@@ -42,6 +42,10 @@ struct RowInputs {
   torch::Tensor position;  // (B, T)
   torch::Tensor tokens;    // (B, T); undefined: the method reads none
   torch::Tensor past;      // (B, state_width()); undefined: no rows before
+  // Of a cross-attention, the rows of its keys: x, n and position; empty: the same rows.
+  std::vector<torch::Tensor> keys = {};
+
+  RowInfo key_rows() const;
 };
 
 // Where a scale's parts stand in the list that a pass returns.

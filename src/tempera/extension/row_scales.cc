@@ -42,8 +42,8 @@ class Borrowed {
 
 RowInputs inputs_of(const torch::Tensor& x, const torch::Tensor& n, const torch::Tensor& position,
                     const std::optional<torch::Tensor>& tokens,
-                    const std::optional<torch::Tensor>& past) {
-  return {x, n, position, tokens.value_or(torch::Tensor()), past.value_or(torch::Tensor())};
+                    const std::optional<torch::Tensor>& past, const Tensors& keys) {
+  return {x, n, position, tokens.value_or(torch::Tensor()), past.value_or(torch::Tensor()), keys};
 }
 
 // The formulas say themselves in what type they compute.
@@ -51,11 +51,12 @@ const c10::DispatchKeySet kAutocast = c10::autocast_dispatch_keyset;
 
 Tensors forward(const Tensors& numbers, const torch::Tensor& x, const torch::Tensor& n,
                 const torch::Tensor& position, const std::optional<torch::Tensor>& tokens,
-                const std::optional<torch::Tensor>& past, const std::string& method) {
+                const std::optional<torch::Tensor>& past, const Tensors& keys,
+                const std::string& method) {
   const torch::NoGradGuard no_grad;
   const c10::impl::ExcludeDispatchKeyGuard plain(kAutocast);
   Borrowed borrowed(method, numbers);
-  Tensors results = row_scales((*borrowed).method(), inputs_of(x, n, position, tokens, past));
+  Tensors results = row_scales((*borrowed).method(), inputs_of(x, n, position, tokens, past, keys));
   // An operator's results are new tensors, and absent ones are empty.
   for (torch::Tensor& result : results)
     result = result.defined() ? result.clone(at::MemoryFormat::Contiguous) : x.new_empty({0});
@@ -65,7 +66,8 @@ Tensors forward(const Tensors& numbers, const torch::Tensor& x, const torch::Ten
 Tensors backward(const Tensors& gradients, const Tensors& numbers, const torch::Tensor& x,
                  const torch::Tensor& n, const torch::Tensor& position,
                  const std::optional<torch::Tensor>& tokens,
-                 const std::optional<torch::Tensor>& past, const std::string& method) {
+                 const std::optional<torch::Tensor>& past, const Tensors& keys,
+                 const std::string& method) {
   // The pass is computed again, now with gradients, which the dispatcher has turned off for the
   // inside of an operator.
   const c10::impl::LocalDispatchKeySet outside = c10::impl::tls_local_dispatch_key_set();
@@ -73,9 +75,11 @@ Tensors backward(const Tensors& gradients, const Tensors& numbers, const torch::
       outside.included_, (outside.excluded_ | kAutocast) - c10::autograd_dispatch_keyset);
   const torch::AutoGradMode with_gradients(true);
   Borrowed borrowed(method, numbers);
-  const auto rows = x.detach().requires_grad_();
+  // The rows that gradients go to: x, and in a cross-attention those of the keys.
+  Tensors rows = {x.detach().requires_grad_()}, sources = keys;
+  if (!sources.empty()) rows.push_back(sources[0] = keys[0].detach().requires_grad_());
   const Tensors results =
-      row_scales((*borrowed).method(), inputs_of(rows, n, position, tokens, past));
+      row_scales((*borrowed).method(), inputs_of(rows[0], n, position, tokens, past, sources));
   Tensors outputs, seeds;
   for (size_t i = 0; i < kState; ++i) {
     if (!results[i].defined() || !results[i].requires_grad() || !gradients[i].defined() ||
@@ -86,20 +90,23 @@ Tensors backward(const Tensors& gradients, const Tensors& numbers, const torch::
   }
   Tensors leaves((*borrowed).numbers());
   leaves.resize((*borrowed).parameter_count());
-  leaves.push_back(rows);
+  leaves.insert(leaves.end(), rows.begin(), rows.end());
   Tensors found(leaves.size());
   if (!outputs.empty())
     found = torch::autograd::grad(outputs, leaves, seeds, /*retain_graph=*/false,
                                   /*create_graph=*/false, /*allow_unused=*/true);
-  found.insert(found.end() - 1, numbers.size() - (*borrowed).parameter_count(), torch::Tensor());
+  const auto buffers = numbers.size() - (*borrowed).parameter_count();
+  found.insert(found.end() - static_cast<ptrdiff_t>(rows.size()), buffers, torch::Tensor());
+  Tensors like = numbers;
+  like.insert(like.end(), rows.begin(), rows.end());
   for (size_t i = 0; i < found.size(); ++i)
-    if (!found[i].defined()) found[i] = torch::zeros_like(i < numbers.size() ? numbers[i] : x);
+    if (!found[i].defined()) found[i] = torch::zeros_like(like[i]);
   return found;
 }
 
 const char* const kArguments =
-    "Tensor[] numbers, Tensor x, Tensor n, Tensor position, Tensor? tokens, Tensor? past, str "
-    "method";
+    "Tensor[] numbers, Tensor x, Tensor n, Tensor position, Tensor? tokens, Tensor? past, "
+    "Tensor[] keys, str method";
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 
 #include "tempera/base/error.h"
 #include "tempera/families/family.h"
+#include "tempera/families/rope_factors.h"
 
 namespace tempera::families {
 namespace {
@@ -76,10 +77,10 @@ void factor_list(Fields& f, const char* key, std::vector<double>& factors, int64
       count, " expected: one for each rotary frequency of the model");
   factors.clear();
   for (const Json& factor : *value) {
-    TEMPERA_CHECK(factor.is_number() && std::isfinite(factor.get<double>()) && factor > 0,
-                  f.where(), ": ", key, ": ", factor.dump(),
-                  " given, a finite number above 0 expected");
-    factors.push_back(factor.get<double>());
+    const double number = factor.is_number() ? factor.get<double>() : 0;
+    TEMPERA_CHECK(number > 0 && number < kLargestRopeFactor, f.where(), ": ", key, ": ",
+                  factor.dump(), " given, a number above 0 and below a million expected");
+    factors.push_back(number);
   }
 }
 
@@ -107,6 +108,11 @@ void longrope_fields(Fields& f, ModelConfig& c) {
   if (brief == rope.factors) brief.clear();
 }
 
+void require_above_zero(const Fields& f, const char* key, double value) {
+  TEMPERA_CHECK(std::isfinite(value) && value > 0, f.where(), ": ", key, ": ", value,
+                " given, a number above 0 expected");
+}
+
 void scaling_fields(Fields& f, ModelConfig& c) {
   nn::RopeConfig& rope = c.rope;
   f.choice("rope_type", rope.scaling, "default", scalings());
@@ -128,6 +134,7 @@ void scaling_fields(Fields& f, ModelConfig& c) {
   } else {
     f.number("factor", rope.factor);
   }
+  require_above_zero(f, "factor", rope.factor);
   if (rope.scaling == RopeScaling::kLlama3) {
     f.number("low_freq_factor", rope.low_factor);
     f.number("high_freq_factor", rope.high_factor);
@@ -141,6 +148,7 @@ void rope_fields(Fields& f, ModelConfig& c, double fallback_base) {
   if (f.reading()) {
     auto inner = Fields::reader(rope_parameters(f), f.where());
     inner.number("rope_theta", c.rope.base, fallback_base);
+    require_above_zero(inner, "rope_theta", c.rope.base);
     inner.number("partial_rotary_factor", c.rope.fraction, 1);
     scaling_fields(inner, c);
     inner.ignore({"original_max_position_embeddings"});

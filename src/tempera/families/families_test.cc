@@ -3,6 +3,7 @@
 #include <string>
 
 #include "tempera/base/error.h"
+#include "tempera/base/testing.h"
 #include "tempera/families/family.h"
 #include "tempera/families/gguf.h"
 
@@ -69,6 +70,8 @@ TEST(Families, RefuseWhatTheyDoNotKnowByName) {
       with("rope_scaling", {{"rope_type", "linear"}, {"factor", 2}, {"twist", 1}}).find("twist"),
       std::string::npos);
   EXPECT_NE(with("hidden_size", "many").find("whole number"), std::string::npos);
+  for (const Json& size : {Json(0x80000001), Json(-0x80000001LL), Json(1e18), Json(~0ULL)})
+    EXPECT_NE(with("hidden_size", size).find("at most 2^31"), std::string::npos) << size;
   EXPECT_NE(with("model_type", "lama").find("did you mean 'llama'"), std::string::npos);
   EXPECT_EQ(with("some_switch", false), "");
   EXPECT_EQ(with("some_option", nullptr), "");
@@ -238,6 +241,76 @@ TEST(Families, GgufRefusesWhatItsReadersWouldNotRun) {
   EXPECT_EQ(refused(gemma2), "");
   config.logit_cap = 0;
   EXPECT_NE(refused(gemma2).find("soft caps"), std::string::npos);
+}
+
+// A GGUF file with the keys of a model of 2 blocks, 4 heads and width 64, and its table.
+class GgufFile : public testing::Test {
+ protected:
+  void SetUp() override {
+    set("context_length", 64);
+    set("embedding_length", 64);
+    set("block_count", 2);
+    set("attention.head_count", 4);
+    set("feed_forward_length", 96);
+    set("attention.layer_norm_rms_epsilon", 1e-6F);
+  }
+  template <class T>
+  void set(const std::string& key, T value) {
+    if constexpr (std::is_integral_v<T>)
+      keys_[key] = static_cast<uint32_t>(value);
+    else
+      keys_[key] = value;
+  }
+  ModelConfig config(const std::string& architecture) const {
+    io::GgufMetadata metadata;
+    metadata.add("general.architecture", architecture);
+    for (const auto& [key, value] : keys_) metadata.add(architecture + "." + key, value);
+    const std::vector<std::byte> bytes(96 * 64 * sizeof(float));
+    const std::vector<io::GgufTensor> tensors = {
+        {.name = "token_embd.weight", .shape = {96, 64}, .bytes = bytes}};
+    const auto path = folder_.path() / "model.gguf";
+    io::write_gguf(path, metadata, tensors);
+    return gguf_config(io::Gguf(path), "x");
+  }
+  std::string refusal(const std::string& architecture) const {
+    return message_of([&] { config(architecture); });
+  }
+
+ private:
+  const TempFolder folder_;
+  std::map<std::string, io::GgufValue> keys_;
+};
+
+TEST_F(GgufFile, ColumnsThatDoNotRotateHaveAPlaceInSomeArchitecturesAlone) {
+  EXPECT_EQ(config("llama").rotary_size(), 16);
+  set("rope.dimension_count", 16);
+  EXPECT_EQ(config("llama").rotary_size(), 16);
+  set("rope.dimension_count", 8);
+  EXPECT_EQ(config("qwen2").rotary_size(), 8);
+  for (const char* architecture : {"llama", "granite"}) {
+    const std::string text = refusal(architecture);
+    EXPECT_TRUE(says(text, "rope.dimension_count: 8 given")) << text;
+    EXPECT_TRUE(says(text, concat("'", architecture, "' all 16 columns"))) << text;
+  }
+  for (const int columns : {0, 3, 15, 17, 18}) {
+    set("rope.dimension_count", columns);
+    for (const char* architecture : {"llama", "qwen2"})
+      EXPECT_TRUE(says(refusal(architecture), concat("rope.dimension_count: ", columns, " given")));
+  }
+  // 30 / 88 is rounded down.
+  set("attention.key_length", 88);
+  set("attention.value_length", 88);
+  set("rope.dimension_count", 30);
+  EXPECT_EQ(config("qwen2").rotary_size(), 30);
+}
+
+TEST(Families, GgufRefusesAPartThatRotatesWhereReadersTurnNeighbours) {
+  ModelConfig config = read(llama_json());
+  config.rope.fraction = 0.5;
+  for (const char* name : {"llama", "mistral", "granite"})
+    EXPECT_TRUE(says(message_of([&] { gguf_metadata(find_family(name, ""), config); }),
+                     "8 of a head's 16 columns rotate"))
+        << name;
 }
 
 TEST(Families, WindowsByLayer) {

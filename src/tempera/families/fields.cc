@@ -87,11 +87,13 @@ void Fields::integer(std::string_view key, int64_t& member, std::optional<int64_
   const Json* value = find_or(key, member, fallback);
   if (!value) return;
   // Some writers give whole numbers as 4096.0.
-  constexpr double kMost = 1e15;
-  const bool whole = value->is_number_float() && std::abs(value->get<double>()) < kMost &&
-                     std::floor(value->get<double>()) == value->get<double>();
-  TEMPERA_CHECK(value->is_number_integer() || whole, where_, ": ", key, ": ", value->dump(),
-                " given, a whole number expected");
+  const bool whole =
+      value->is_number_float() && std::floor(value->get<double>()) == value->get<double>();
+  // Products of two of them have to fit 64 bits.
+  constexpr double kMost = 1LL << 31;
+  TEMPERA_CHECK((value->is_number_integer() || whole) && std::abs(value->get<double>()) <= kMost,
+                where_, ": ", key, ": ", value->dump(),
+                " given, a whole number of at most 2^31 expected");
   member = whole ? static_cast<int64_t>(value->get<double>()) : value->get<int64_t>();
 }
 

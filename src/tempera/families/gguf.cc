@@ -62,15 +62,28 @@ Json own_keys(const io::GgufMetadata& metadata, const std::string& architecture)
   return json;
 }
 
-void rope_keys(Fields& f, ModelConfig& c) {
-  nn::RopeConfig& rope = c.rope;
-  f.number("rope.freq_base", rope.base, 10000);
+// The columns of a head that rotate.
+void rotary_key(const Family& family, Fields& f, ModelConfig& c) {
   int64_t columns = c.rotary_size();
   const int64_t size = c.size_of_head();
   f.integer("rope.dimension_count", columns, size);
-  TEMPERA_CHECK(columns >= 2 && columns <= size, f.where(), ": rope.dimension_count: ", columns,
-                " given, 2 to ", size, " expected");
-  rope.fraction = static_cast<double>(columns) / static_cast<double>(size);
+  if (!f.reading()) return;
+  const char* key = ": rope.dimension_count: ";
+  TEMPERA_CHECK(columns >= 2 && columns <= size && columns % 2 == 0, f.where(), key, columns,
+                " given, an even number from 2 to ", size, " expected");
+  // Columns that turn together would lie elsewhere than in a head that rotates as a whole.
+  TEMPERA_CHECK(columns == size || !turns_neighbours(family), f.where(), key, columns,
+                " given; in the architecture '", family.gguf, "' all ", size,
+                " columns of a head rotate");
+  c.rope.fraction = static_cast<double>(columns) / static_cast<double>(size);
+  // Where the quotient was rounded down, so would be the columns.
+  if (c.rotary_size() < columns) c.rope.fraction = std::nextafter(c.rope.fraction, 1.0);
+}
+
+void rope_keys(const Family& family, Fields& f, ModelConfig& c) {
+  nn::RopeConfig& rope = c.rope;
+  f.number("rope.freq_base", rope.base, 10000);
+  rotary_key(family, f, c);
   if (!f.reading() && (rope.scaling == RopeScaling::kNone || is_a_rope_tensor(rope.scaling)))
     return;
   f.choice("rope.scaling.type", rope.scaling, "none",
@@ -131,7 +144,7 @@ void gguf_fields(const Family& family, Fields& f, ModelConfig& c) {
   c.head_size = size * c.heads == c.width ? 0 : size;
   const bool rms = c.norm == nn::NormKind::kRms;
   f.number(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", c.norm_eps);
-  if (c.position == nn::PositionKind::kRope) rope_keys(f, c);
+  if (c.position == nn::PositionKind::kRope) rope_keys(family, f, c);
   if (family.name == "gpt_neox") f.flag("use_parallel_residual", c.parallel_residual, true);
   if (family.name == "granite") scale_keys(f, c);
   if (family.name == "gemma2") gemma2_keys(f, c);
@@ -232,6 +245,10 @@ io::GgufMetadata gguf_metadata(const Family& family, const ModelConfig& config) 
   TEMPERA_CHECK(config.window == 0 || family.name == "gemma2",
                 "GGUF has no words for the attention window of this family; export a Hugging Face "
                 "folder");
+  TEMPERA_CHECK(!turns_neighbours(family) || config.rotary_size() == config.size_of_head(),
+                "GGUF has no words for a ", family.name, " in which ", config.rotary_size(),
+                " of a head's ", config.size_of_head(),
+                " columns rotate; export a Hugging Face folder");
   ModelConfig copy = config;
   auto fields = Fields::writer();
   gguf_fields(family, fields, copy);

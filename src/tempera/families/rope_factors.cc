@@ -15,8 +15,7 @@ using nn::RopeScaling;
 
 constexpr double kTolerance = 1e-5;       // of a factor; they are stored with 24 bits
 constexpr double kLargestContext = 1e12;  // more tokens are none
-constexpr float kLargestFactor = 1e6F;
-constexpr double kUsualRatio = 4;  // of the two ends of the ramp, in all models so far
+constexpr double kUsualRatio = 4;         // of the two ends of the ramp, in all models so far
 constexpr double kTurn = 2 * std::numbers::pi;
 
 double frequency(const RopeConfig& rope, size_t index, size_t count) {
@@ -109,13 +108,14 @@ std::vector<float> rope_factors(const RopeConfig& rope, int64_t size) {
 
 void read_rope_factors(std::span<const float> factors, RopeConfig& rope, const std::string& where) {
   for (const float factor : factors)
-    TEMPERA_CHECK(factor > 0 && factor < kLargestFactor, where, ": rope_freqs.weight: the factor ",
-                  factor, " given, a number above 0 and below a million expected");
+    TEMPERA_CHECK(factor > 0 && static_cast<double>(factor) < kLargestRopeFactor, where,
+                  ": rope_freqs.weight: the factor ", factor,
+                  " given, a number above 0 and below a million expected");
   TEMPERA_CHECK(!factors.empty(), where, ": rope_freqs.weight: no factor given");
   TEMPERA_CHECK(rope.scaling == RopeScaling::kNone, where,
                 ": rope_freqs.weight beside another scaling in rope.scaling.type");
+  if (std::ranges::all_of(factors, [](double factor) { return equal(factor, 1); })) return;
   const auto largest = static_cast<double>(*std::ranges::max_element(factors));
-  if (equal(largest, 1)) return;
   rope.factor =
       std::abs(largest - std::round(largest)) < kTolerance ? std::round(largest) : largest;
   rope.scaling = RopeScaling::kLinear;

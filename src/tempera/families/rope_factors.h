@@ -10,6 +10,9 @@
 // the format writes the stretched context of Llama 3, and any other frequencies.
 namespace tempera::families {
 
+// No frequency is divided by as much.
+inline constexpr double kLargestRopeFactor = 1e6;
+
 // Of a model with the scaling llama3 or factors; base^(-2 i / size) is the frequency of number i,
 // of size / 2.
 std::vector<float> rope_factors(const nn::RopeConfig& rope, int64_t size);

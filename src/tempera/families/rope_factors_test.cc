@@ -83,6 +83,7 @@ TEST(RopeFactors, AnyOthersAreKeptAsTheyAre) {
            {{1, 3, 2, 4, 4, 4}, 10000},
            {{1, 1.1F, 1.2F, 1.3F, 1.4F, 1.5F}, 10000},
            {{0.9F, 1, 1.5F, 4}, 10000},
+           {{0.5F, 0.6F, 0.8F, 1}, 10000},
            {{1, 2, 4, 4}, 1}}) {  // all turn alike
     const RopeConfig rope = read(factors, base);
     EXPECT_EQ(rope.scaling, RopeScaling::kFactors);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <set>
 
 #include "tempera/base/error.h"
@@ -285,6 +287,23 @@ TEST(Sampler, DrawsWithTheProbabilities) {
   const auto counts = torch::bincount(drawn, {}, 4).to(torch::kFloat64) / 20000;
   EXPECT_LT((counts - p).abs().max().item<double>(), 0.015);
   EXPECT_EQ(counts[1].item<double>(), 0);
+}
+
+TEST(Sampler, TakesTheLikeliestAtTinyTemperatures) {
+  const auto logits = torch::tensor({{1.0, 3.0, 2.0}});
+  for (const double temperature : {0.0, 1e-300, 1e-50, 1e-8, 1e-5})
+    EXPECT_EQ(Sampler({.temperature = temperature}).sample(logits).item<int64_t>(), 1);
+}
+
+TEST(Sampler, RefusesScoresThatAreNotFiniteAtAnyTemperature) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const double temperature : {0.0, 1.0}) {
+    Sampler sampler({.temperature = temperature});
+    for (const double wrong : {std::nan(""), infinity})
+      EXPECT_THROW(sampler.sample(torch::tensor({{1.0, wrong, 2.0}})), Error) << wrong;
+    EXPECT_THROW(sampler.sample(torch::full({1, 3}, -infinity)), Error);
+    EXPECT_EQ(sampler.sample(torch::tensor({{-infinity, 2.0, -infinity}})).item<int64_t>(), 1);
+  }
 }
 
 TEST(Sampler, RefusesScoresThatAreNotNumbers) {

@@ -22,6 +22,9 @@ void check(const SamplerOptions& options) {
                 " given, above 0 expected");
 }
 
+// Below this, a temperature is that of the likeliest token alone; in float32 it might even be 0.
+bool is_greedy(const SamplerOptions& options) { return options.temperature < 1e-6; }
+
 torch::Tensor normalised(const torch::Tensor& weights) {
   return weights / weights.sum(-1, /*keepdim=*/true);
 }
@@ -51,7 +54,7 @@ torch::Tensor sampling_probabilities(const torch::Tensor& logits, const SamplerO
                 "logits of the shape (sequences, vocabulary) expected");
   const torch::NoGradGuard no_grad;
   const auto scores = logits.to(torch::kFloat32);
-  if (options.temperature == 0)
+  if (is_greedy(options))
     return torch::zeros_like(scores).scatter_(1, scores.argmax(1, /*keepdim=*/true), 1);
   // Sorted, so that every rule is a cut at a rank and ties are broken the same way by each.
   auto [sorted, order] = scores.sort(/*stable=*/true, /*dim=*/1, /*descending=*/true);
@@ -80,9 +83,11 @@ Sampler::Sampler(const SamplerOptions& options)
 
 torch::Tensor Sampler::sample(const torch::Tensor& logits) {
   const auto probabilities = sampling_probabilities(logits, options_).to(torch::kCPU);
-  TEMPERA_CHECK(probabilities.isfinite().all().item<bool>(),
+  // Of the scores themselves: those of the likeliest alone are finite in any case. -inf forbids a
+  // token, and NaN is the greatest of all.
+  TEMPERA_CHECK(logits.amax(1).isfinite().all().item<bool>(),
                 "the model's scores are not finite: its weights are damaged or it diverged");
-  if (options_.temperature == 0) return probabilities.argmax(1).to(logits.device());
+  if (is_greedy(options_)) return probabilities.argmax(1).to(logits.device());
   // By the inverse of the sum in float64: one random number a row, and a token of probability 0 is
   // never drawn.
   const auto cumulative = probabilities.to(torch::kFloat64).cumsum(1);

@@ -9,7 +9,7 @@
 namespace tempera::generate {
 
 struct SamplerOptions {
-  double temperature = 1;  // 0: the likeliest token
+  double temperature = 1;  // 0, or below 1e-6: the likeliest token
   int64_t top_k = 0;       // 0: all
   double top_p = 1;
   double min_p = 0;

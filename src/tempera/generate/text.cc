@@ -14,13 +14,26 @@ size_t common_length(std::string_view text, std::string_view word) {
   return 0;
 }
 
+int64_t ends_behind(const std::vector<int32_t>& ids, const text::SpecialTokens& special) {
+  const auto other =
+      std::find_if(ids.rbegin(), ids.rend(), [&](int32_t id) { return id != special.end_of_text; });
+  return other - ids.rbegin();
+}
+
+}  // namespace
+
 std::vector<int64_t> encode_prompt(const text::Tokenizer& tokenizer, const std::string& prompt,
                                    text::EncodeOptions options) {
   std::vector<int32_t> ids;
   tokenizer.encode(prompt, ids, options);
-  // The end of a text is no beginning of an answer.
+  // The end of a text is no beginning of an answer, unless the text spells it.
   const auto special = tokenizer.special();
-  while (options.add_special && !ids.empty() && ids.back() == special.end_of_text) ids.pop_back();
+  if (options.add_special && ends_behind(ids, special) > 0) {
+    std::vector<int32_t> spelled;
+    tokenizer.encode(prompt, spelled, {.parse_special = options.parse_special});
+    const int64_t added = ends_behind(ids, special) - ends_behind(spelled, special);
+    ids.resize(ids.size() - static_cast<size_t>(std::max<int64_t>(added, 0)));
+  }
   if (ids.empty()) {
     if (special.begin_of_text)
       ids.push_back(*special.begin_of_text);
@@ -29,8 +42,6 @@ std::vector<int64_t> encode_prompt(const text::Tokenizer& tokenizer, const std::
   }
   return {ids.begin(), ids.end()};
 }
-
-}  // namespace
 
 void TextOptions::declare(config::Options& options) {
   options.section(config::Section::kText);

@@ -32,6 +32,10 @@ struct TextAnswer {
   Finish finish = Finish::kLength;
 };
 
+// The ids that a prompt begins with: at least one, and no end of a text but one that it spells.
+std::vector<int64_t> encode_prompt(const text::Tokenizer& tokenizer, const std::string& prompt,
+                                   text::EncodeOptions options);
+
 // Called with pieces of an answer, whole characters, as soon as they are certain: what may still
 // turn out to be a stop string is held back.
 using TextCallback = std::function<void(size_t prompt, std::string_view piece)>;
@@ -48,6 +52,9 @@ class TextStream {
   TextStream(const text::Tokenizer& tokenizer, const std::vector<std::string>& stop)
       : decoder_(tokenizer), stop_(stop) {}
 
+  // The text of a prompt's token, which belongs to no answer and is searched for no stop string;
+  // for answers that are shown behind their prompt, before the first add().
+  std::string echo(int64_t token) { return decoder_.push(static_cast<int32_t>(token)); }
   // The text that has become certain. The stream ends where a stop string begins.
   std::string add(int64_t token);
   // What was held back.

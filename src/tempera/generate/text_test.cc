@@ -40,6 +40,13 @@ TEST(TextStream, GivesWholeCharacters) {
   EXPECT_EQ(pieces("\x80\x80", {}), wrong + "|" + wrong + "|");
 }
 
+TEST(TextStream, SkipsIdsBeyondTheTokenizer) {
+  const std::vector<std::string> no_stop;
+  TextStream stream(kBytes, no_stop);
+  EXPECT_EQ(stream.add(text::ByteTokenizer::kVocabulary), "");
+  EXPECT_EQ(stream.add('a') + stream.add(1'000'000) + stream.add('b'), "ab");
+}
+
 std::shared_ptr<nn::Model> byte_model() {
   auto config = nn::tiny_config();
   config.vocabulary = text::ByteTokenizer::kVocabulary;

@@ -95,6 +95,7 @@ std::shared_ptr<nn::Model> load_described(const DescribedModel& described,
   const WeightsOf weights(source);
   const NameOptions names{family.prefix, family.unused};
   auto config = families::read_config(family, described.base, where);
+  check_numbers(config, weights, where);
   settle(config, family.rules(config), weights, names);
   config.temperature = described.temperature;
   auto model = empty_model(config, options);

@@ -65,6 +65,11 @@ void ComputeOptions::declare(config::Options& options) {
   config::device_option(options, device);
   config::dtype_option(options, dtype);
   config::threads_option(options, threads);
+  options.option(
+      "unpack", unpack,
+      "unpack a GGUF file's quantised weights into --dtype (more memory); otherwise the CPU "
+      "computes on them directly",
+      {.local = true, .section = config::Section::kComputing});
 }
 
 }  // namespace tempera::models

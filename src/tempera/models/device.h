@@ -36,6 +36,7 @@ struct ComputeOptions {
   config::Device device = config::Device::kAuto;
   config::Dtype dtype = config::Dtype::kFloat32;
   int64_t threads = 0;
+  bool unpack = false;
 
   void declare(config::Options& options);
 };

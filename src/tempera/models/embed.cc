@@ -126,27 +126,19 @@ EmbedOptions embed_options_of(const LoadedModel& loaded) {
   return options;
 }
 
-Embeddings embed(nn::Model& model, const text::Tokenizer& tokenizer,
-                 const std::vector<std::string>& texts, const EmbedOptions& options) {
+std::vector<torch::Tensor> embed_ids(nn::Model& model, const std::vector<Ids>& ids, int64_t pad,
+                                     const EmbedOptions& options) {
   const torch::NoGradGuard no_grad;
-  Embeddings result;
-  for (const std::string& text : texts) {
-    bool cut = false;
-    result.ids.push_back(encode(tokenizer, text, options.length, cut));
-    TEMPERA_CHECK(!result.ids.back().empty(), "text ", result.ids.size(), " has no tokens: '", text,
-                  "'");
-    if (cut) ++result.cut;
-  }
   // Texts of like length together: less padding.
-  std::vector<size_t> order(texts.size());
+  std::vector<size_t> order(ids.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, {}, [&](size_t i) { return result.ids[i].size(); });
-  result.vectors.resize(texts.size());
+  std::ranges::stable_sort(order, {}, [&](size_t i) { return ids[i].size(); });
+  std::vector<torch::Tensor> result(ids.size());
   const auto device = model.parameters().front().device();
   const auto step = static_cast<size_t>(options.batch);
   for (size_t first = 0; first < order.size(); first += step) {
     const size_t last = std::min(order.size(), first + step);
-    auto batch = batch_of(result.ids, order, first, last, tokenizer.special().pad.value_or(0));
+    auto batch = batch_of(ids, order, first, last, pad);
     batch.tokens = batch.tokens.to(device);
     batch.key_end = batch.key_end.to(device);
     auto vectors = states(model, batch).to(torch::kFloat32);
@@ -156,11 +148,24 @@ Embeddings embed(nn::Model& model, const text::Tokenizer& tokenizer,
     vectors = vectors.to(torch::kCPU);
     for (size_t i = first; i < last; ++i) {
       auto row = vectors[static_cast<int64_t>(i - first)];
-      if (!options.pooling)
-        row = row.narrow(0, 0, static_cast<int64_t>(result.ids[order[i]].size()));
-      result.vectors[order[i]] = row.contiguous();
+      if (!options.pooling) row = row.narrow(0, 0, static_cast<int64_t>(ids[order[i]].size()));
+      result[order[i]] = row.contiguous();
     }
   }
+  return result;
+}
+
+Embeddings embed(nn::Model& model, const text::Tokenizer& tokenizer,
+                 const std::vector<std::string>& texts, const EmbedOptions& options) {
+  Embeddings result;
+  for (const std::string& text : texts) {
+    bool cut = false;
+    result.ids.push_back(encode(tokenizer, text, options.length, cut));
+    TEMPERA_CHECK(!result.ids.back().empty(), "text ", result.ids.size(), " has no tokens: '", text,
+                  "'");
+    if (cut) ++result.cut;
+  }
+  result.vectors = embed_ids(model, result.ids, tokenizer.special().pad.value_or(0), options);
   return result;
 }
 

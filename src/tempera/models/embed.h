@@ -29,6 +29,11 @@ struct Embeddings {
   int64_t cut = 0;                        // texts that were longer than the bound
 };
 
+// The vectors of texts whose ids are whole, each at least one; `pad` fills up the shorter ones of a
+// pass.
+std::vector<torch::Tensor> embed_ids(nn::Model& model, const std::vector<std::vector<int32_t>>& ids,
+                                     int64_t pad, const EmbedOptions& options);
+
 // Of an encoder-decoder, what its encoder makes of the texts.
 Embeddings embed(nn::Model& model, const text::Tokenizer& tokenizer,
                  const std::vector<std::string>& texts, const EmbedOptions& options);

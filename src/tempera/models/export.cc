@@ -53,7 +53,7 @@ FoldedModel without_temperature(const LoadedModel& loaded, const ExportOptions& 
 }
 
 const families::Family& family_to_write(const LoadedModel& loaded, const nn::ModelConfig& config,
-                                        const std::string& as) {
+                                        std::string_view as) {
   if (!as.empty()) {
     const auto& family = families::find_family(as, "--as");
     TEMPERA_CHECK(families::can_express(family, config), "the model has parts that ", as,
@@ -140,6 +140,10 @@ std::string export_folder(const LoadedModel& loaded, NewOutput& out, const Expor
 
 DescribedState describe_model(const LoadedModel& loaded) {
   nn::Model& model = *loaded.model;
+  TEMPERA_CHECK(model.config().cross_temperature.method == nn::kSameMethod,
+                "the cross-attentions have a temperature of their own ('",
+                model.config().cross_temperature.method,
+                "'), which the model type 'tempera' has no words for; use the program");
   FoldedModel plain{model.config(), merged_weights(model)};
   plain.config.temperature = {};
   plain.config.cross_temperature = nn::ModelConfig().cross_temperature;

@@ -13,20 +13,55 @@
 namespace tempera::models {
 namespace {
 
-// Vectors stay as they are, as other writers of the format have it; so do rows that are no whole
-// number of blocks.
-io::GgmlType stored_type(const torch::Tensor& tensor, io::GgmlType wanted) {
-  if (tensor.dim() < 2) return io::GgmlType::kF32;
-  const auto block = static_cast<int64_t>(io::info_of(wanted).block_elements);
-  return tensor.size(-1) % block == 0 ? wanted : io::GgmlType::kF32;
+bool fills_rows(const torch::Tensor& tensor, io::GgmlType type) {
+  return tensor.size(-1) % static_cast<int64_t>(io::info_of(type).block_elements) == 0;
 }
 
-int64_t file_type(io::GgmlType type) {
+// The nearest type with blocks of 32, as llama.cpp chooses it, for rows that are no whole number
+// of blocks of 256.
+io::GgmlType with_small_blocks(io::GgmlType type) {
+  switch (type) {
+    case io::GgmlType::kQ4_K:
+      return io::GgmlType::kQ5_0;
+    case io::GgmlType::kQ5_K:
+      return io::GgmlType::kQ5_1;
+    case io::GgmlType::kQ6_K:
+      return io::GgmlType::kQ8_0;
+    default:
+      return type;
+  }
+}
+
+// Vectors stay as they are, as other writers of the format have it; so do rows that are no whole
+// number of blocks of any size.
+io::GgmlType stored_type(const torch::Tensor& tensor, io::GgmlType wanted) {
+  if (tensor.dim() < 2) return io::GgmlType::kF32;
+  for (const auto type : {wanted, with_small_blocks(wanted)})
+    if (fills_rows(tensor, type)) return type;
+  return io::GgmlType::kF32;
+}
+
+// What llama.cpp calls a file with most of its matrices of a type.
+uint32_t file_type(io::GgmlType type) {
   switch (type) {
     case io::GgmlType::kF16:
       return 1;
+    case io::GgmlType::kQ4_0:
+      return 2;
+    case io::GgmlType::kQ4_1:
+      return 3;
     case io::GgmlType::kQ8_0:
       return 7;
+    case io::GgmlType::kQ5_0:
+      return 8;
+    case io::GgmlType::kQ5_1:
+      return 9;
+    case io::GgmlType::kQ4_K:
+      return 14;
+    case io::GgmlType::kQ5_K:
+      return 16;
+    case io::GgmlType::kQ6_K:
+      return 18;
     case io::GgmlType::kBF16:
       return 32;
     default:
@@ -46,7 +81,7 @@ io::GgufMetadata metadata_of(const LoadedModel& loaded, const nn::ModelConfig& c
                              const families::Family& family, io::GgmlType type) {
   io::GgufMetadata metadata = families::gguf_metadata(family, config);
   metadata.add("general.name", loaded.path.stem().string());
-  metadata.add("general.file_type", static_cast<uint32_t>(file_type(type)));
+  metadata.add("general.file_type", file_type(type));
   metadata.add("general.quantization_version", uint32_t{2});
   return metadata;
 }

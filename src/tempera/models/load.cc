@@ -1,5 +1,7 @@
 #include "tempera/models/load.h"
 
+#include <algorithm>
+
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
 #include "tempera/base/version.h"
@@ -9,6 +11,7 @@
 #include "tempera/models/described.h"
 #include "tempera/models/source.h"
 #include "tempera/models/weights.h"
+#include "tempera/ops/blocks.h"
 #include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
 
@@ -18,14 +21,28 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
+// Not of models that the options give something to learn.
+bool stays_in_blocks(const io::Gguf& file, const LoadOptions& options) {
+  return options.blocks && !options.lora &&
+         std::ranges::any_of(file.tensors(), [](const io::GgufTensor& tensor) {
+           return ops::computes_on(tensor.type);
+         });
+}
+
 LoadedModel load_gguf(const fs::path& path, const LoadOptions& options) {
-  const io::Gguf file(path);
+  const auto file = std::make_shared<const io::Gguf>(path);
   const std::string name = path.string();
-  const auto& family = families::gguf_family(file, name);
-  LoadedModel loaded{.model = empty_model(families::gguf_config(file, name), options),
-                     .path = path,
-                     .family = std::string(family.name)};
-  load_weights(*loaded.model, families::gguf_rules(family), *source_of(file));
+  const auto& family = families::gguf_family(*file, name);
+  const bool blocks = stays_in_blocks(*file, options);
+  LoadOptions shape = options;
+  if (blocks) shape.dtype = torch::kFloat32;
+  const auto config = families::gguf_config(*file, name);
+  const auto source = blocks ? block_source_of(file) : source_of(*file);
+  check_numbers(config, *source, name);
+  LoadedModel loaded{
+      .model = empty_model(config, shape), .path = path, .family = std::string(family.name)};
+  load_weights(*loaded.model, families::gguf_rules(family), *source);
+  if (blocks) loaded.model->set_compute_type(options.dtype);
   return loaded;
 }
 
@@ -55,12 +72,13 @@ LoadedModel load_own(const fs::path& folder, const Json& json, const LoadOptions
   TEMPERA_CHECK(own.is_object() && own.contains("config"), file,
                 ": the object 'tempera' has no 'config'");
   auto config = config::from_json<nn::ModelConfig>(own["config"], file);
+  const io::Safetensors weights(folder);
+  check_numbers(config, *source_of(weights), file);
   LoadedModel loaded{.model = empty_model(config, options),
                      .path = folder,
                      .family = "tempera",
                      .config = json,
                      .tokenizer = own.value("tokenizer", "")};
-  const io::Safetensors weights(folder);
   nn::StateMap state;
   for (const io::TensorView& view : weights.tensors()) state[view.name] = tensor_of(view);
   complete_state(state, *loaded.model, options);
@@ -80,6 +98,7 @@ LoadedModel load_folder(const fs::path& folder, const LoadOptions& options) {
   auto config = families::read_config(family, json, file.string());
   const auto source = source_of(weights);
   const NameOptions names{family.prefix, family.unused};
+  check_numbers(config, *source, file.string());
   settle(config, family.rules(config), *source, names);
   LoadedModel loaded{.model = empty_model(config, options),
                      .path = folder,
@@ -140,6 +159,21 @@ std::shared_ptr<nn::Model> clone_model(const nn::Model& model, const LoadOptions
   complete_state(state, *clone, options);
   clone->load_state(state);
   return clone;
+}
+
+std::shared_ptr<nn::Model> with_temperature(const nn::Model& model,
+                                            const nn::TemperatureConfig& temperature) {
+  auto other = empty_model(model.config(), {.temperature = temperature});
+  other->set_compute_type(model.compute_type());
+  const torch::NoGradGuard no_grad;
+  const auto modules = other->named_modules();
+  const auto parameters = model.named_parameters(), buffers = model.named_buffers();
+  for (auto& item : other->named_parameters())
+    if (!nn::is_temperature(item.key()) && !set_weight(modules, item.key(), parameters[item.key()]))
+      item.value().set_data(parameters[item.key()]);
+  for (auto& item : other->named_buffers())
+    if (!nn::is_temperature(item.key())) item.value().set_data(buffers[item.key()]);
+  return other;
 }
 
 nn::TemperatureConfig retrofitted(const nn::TemperatureConfig& temperature) {

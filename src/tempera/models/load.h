@@ -17,6 +17,9 @@ inline constexpr uint64_t kMostConfig = 16U << 20;
 
 struct LoadOptions {
   torch::ScalarType dtype = torch::kFloat32;  // of the weights and of the rows
+  // Matrices in blocks of few bits stay as they are in the file, which stays mapped, for inference
+  // on the CPU; the rest of such a model's weights is float32.
+  bool blocks = false;
   // Given: the model gets this temperature, in place of the one it may have.
   std::optional<nn::TemperatureConfig> temperature = {};
   // Given: the model gets adapters, whose values nn::initialize_adapters() sets.
@@ -46,6 +49,11 @@ std::shared_ptr<nn::Model> empty_model(nn::ModelConfig config, const LoadOptions
 
 // The same weights in another model, which may get what the options name.
 std::shared_ptr<nn::Model> clone_model(const nn::Model& model, const LoadOptions& options = {});
+
+// The same model with another temperature, which starts as its options say. All other weights are
+// the tensors of `model`, not copies.
+std::shared_ptr<nn::Model> with_temperature(const nn::Model& model,
+                                            const nn::TemperatureConfig& temperature);
 
 // The folder that holds the weights of what a user names. Throws where there is none.
 std::filesystem::path find_model(const std::filesystem::path& path);

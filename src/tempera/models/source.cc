@@ -35,7 +35,7 @@ class SafetensorsSource final : public TensorSource {
   const io::Safetensors& file_;
 };
 
-class GgufSource final : public TensorSource {
+class GgufSource : public TensorSource {
  public:
   explicit GgufSource(const io::Gguf& file) : file_(file) {}
 
@@ -81,6 +81,22 @@ class GgufSource final : public TensorSource {
   const io::Gguf& file_;
 };
 
+class GgufBlockSource final : public GgufSource {
+ public:
+  explicit GgufBlockSource(std::shared_ptr<const io::Gguf> file)
+      : GgufSource(*file), file_(std::move(file)) {}
+
+  std::optional<ops::WeightBlocks> blocks(const std::string& name) const override {
+    const io::GgufTensor& tensor = file_->at(name);
+    if (tensor.shape.size() != 2 || !ops::computes_on(tensor.type)) return {};
+    return ops::WeightBlocks{tensor.type, tensor.shape[0], tensor.bytes};
+  }
+  std::shared_ptr<const void> owner() const override { return file_; }
+
+ private:
+  std::shared_ptr<const io::Gguf> file_;
+};
+
 }  // namespace
 
 torch::Tensor tensor_of(const io::TensorView& view) {
@@ -100,6 +116,10 @@ std::unique_ptr<TensorSource> source_of(const io::Safetensors& file) {
 
 std::unique_ptr<TensorSource> source_of(const io::Gguf& file) {
   return std::make_unique<GgufSource>(file);
+}
+
+std::unique_ptr<TensorSource> block_source_of(const std::shared_ptr<const io::Gguf>& file) {
+  return std::make_unique<GgufBlockSource>(file);
 }
 
 }  // namespace tempera::models

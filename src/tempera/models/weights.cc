@@ -7,6 +7,8 @@
 #include "tempera/base/error.h"
 #include "tempera/base/suggest.h"
 #include "tempera/families/gguf.h"
+#include "tempera/nn/layers.h"
+#include "tempera/ops/blocks.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::models {
@@ -67,6 +69,15 @@ torch::Tensor ours_of(const torch::Tensor& theirs, Layout layout, const nn::Mode
       return paired(theirs, 2 * half, half, 2);
   }
   TORCH_INTERNAL_ASSERT(false, "a layout without a case");
+}
+
+// Where each of the file's rows of rotary pairs goes.
+std::vector<int64_t> places(int64_t rows, const nn::ModelConfig& config) {
+  const auto from = ours_of(torch::arange(rows), Layout::kRotaryPairs, config).contiguous();
+  std::vector<int64_t> place(static_cast<size_t>(rows));
+  for (int64_t row = 0; row < rows; ++row)
+    place[static_cast<size_t>(from.const_data_ptr<int64_t>()[row])] = row;
+  return place;
 }
 
 torch::Tensor theirs_of(const torch::Tensor& ours, Layout layout, const nn::ModelConfig& config) {
@@ -148,45 +159,132 @@ class Loader {
     return found;
   }
 
-  void load(const std::string& name, const torch::Tensor& tensor) {
-    const Rule& rule = rule_for(rules_, name);
-    const auto rows = part_rows(model_.config(), rule, tensor.size(0));
-    int64_t first = 0;
+  // The names of the file's tensors that ours is made of; their shapes fit. Empty: some are
+  // missing.
+  std::vector<std::string> found_parts(const std::string& name, const torch::Tensor& tensor,
+                                       const Rule& rule, const std::vector<int64_t>& rows) {
+    std::vector<std::string> all;
     for (size_t i = 0; i < rule.parts.size(); ++i) {
       const std::string wanted = families::at_layer(rule.parts[i].name, pattern_of(name).second);
       const std::string found = take(wanted);
       if (found.empty()) {
         missing_.push_back(wanted);
-      } else {
-        const auto shape = theirs_shape(tensor, rows[i], rule.parts[i].layout);
-        TEMPERA_CHECK(source_.shape(found) == shape, found, ": shape ",
-                      io::shape_text(source_.shape(found)), " given, ", io::shape_text(shape),
-                      " expected");
-        const Layout layout = rule.parts[i].layout;
-        // Arithmetic on the numbers wants all their digits.
-        const auto type = layout == Layout::kMinusOne ? torch::kFloat32 : tensor.scalar_type();
-        tensor.narrow(0, first, rows[i])
-            .copy_(ours_of(source_.read(found, type), layout, model_.config()));
-        source_.release(found);
+        continue;
       }
+      const auto shape = theirs_shape(tensor, rows[i], rule.parts[i].layout);
+      TEMPERA_CHECK(source_.shape(found) == shape, found, ": shape ",
+                    io::shape_text(source_.shape(found)), " given, ", io::shape_text(shape),
+                    " expected");
+      all.push_back(found);
+    }
+    if (all.size() < rule.parts.size()) all.clear();
+    return all;
+  }
+
+  void load(const std::string& name, const torch::Tensor& tensor) {
+    const Rule& rule = rule_for(rules_, name);
+    const auto rows = part_rows(model_.config(), rule, tensor.size(0));
+    const auto found = found_parts(name, tensor, rule, rows);
+    if (found.empty() || keep_blocks(name, tensor, rule, found)) return;
+    int64_t first = 0;
+    for (size_t i = 0; i < rule.parts.size(); ++i) {
+      const Layout layout = rule.parts[i].layout;
+      // Arithmetic on the numbers wants all their digits.
+      const auto type = layout == Layout::kMinusOne ? torch::kFloat32 : tensor.scalar_type();
+      tensor.narrow(0, first, rows[i])
+          .copy_(ours_of(source_.read(found[i], type), layout, model_.config()));
+      source_.release(found[i]);
       first += rows[i];
     }
+  }
+
+  // Where all parts can stay in the file's blocks, which may lie in another order there, and the
+  // tensor is the weight of a module that takes them.
+  bool keep_blocks(const std::string& name, const torch::Tensor& tensor, const Rule& rule,
+                   const std::vector<std::string>& found) {
+    std::vector<ops::WeightBlocks> parts;
+    for (size_t i = 0; i < found.size(); ++i) {
+      auto part = source_.blocks(found[i]);
+      const Layout layout = rule.parts[i].layout;
+      if (!part || (layout != Layout::kSame && layout != Layout::kRotaryPairs)) return false;
+      if (layout == Layout::kRotaryPairs) part->place = places(part->rows, model_.config());
+      parts.push_back(std::move(*part));
+    }
+    if (tensor.dim() != 2) return false;
+    return set_weight(modules_, name,
+                      ops::block_tensor(std::move(parts), tensor.size(1), source_.owner()));
   }
 
   nn::Model& model_;
   const std::vector<Rule>& rules_;
   const TensorSource& source_;
   const NameOptions& options_;
+  const Modules modules_ = model_.named_modules();
   std::set<std::string> left_;
   std::vector<std::string> missing_;
 };
 
+// Of the matrices of a model; doubles, as files may give any sizes.
+double matrix_numbers(const nn::ModelConfig& c) {
+  const auto real = [](int64_t size) { return static_cast<double>(size); };
+  const double width = real(c.width), heads = real(c.heads * c.size_of_head());
+  const double kv_heads = real(c.kv_head_count() * c.size_of_head()), mlp = real(c.size_of_mlp());
+  const auto matrix = [&](double inputs, double outputs) {
+    return inputs * outputs + real(c.lora.rank) * (inputs + outputs);
+  };
+  const double attention = matrix(width, heads + 2 * kv_heads) + matrix(heads, width);
+  const double mlps =
+      matrix(width, nn::is_gated(c.activation) ? 2 * mlp : mlp) + matrix(mlp, width);
+  const int64_t blocks =
+      c.layer_count(AttentionKind::kEncoder) + c.layer_count(AttentionKind::kCausal);
+  const int64_t attentions = blocks + c.layer_count(AttentionKind::kCross);
+  const bool own_head = c.head == nn::HeadKind::kTokens && !c.tied_embeddings;
+  const int64_t rows =
+      c.vocabulary + c.token_types + c.max_length() + (own_head ? c.output_count() : 0);
+  return real(attentions) * attention + real(blocks) * mlps + real(rows) * width;
+}
+
 }  // namespace
+
+void check_numbers(const nn::ModelConfig& config, const TensorSource& source,
+                   const std::string& where) {
+  double numbers = 0, tensors = 0;
+  for (const std::string& name : source.names()) {
+    double count = 1;
+    for (const int64_t size : source.shape(name)) count *= static_cast<double>(size);
+    numbers += count;
+    ++tensors;
+  }
+  const auto layers = static_cast<double>(std::max(config.layers, config.decoder_layers));
+  TEMPERA_CHECK(layers <= tensors, where, ": a model of ", layers,
+                " layers given; the weights have ", tensors, " tensors");
+  config.validate();
+  constexpr double kSlack = 1 << 20;
+  const double wanted = matrix_numbers(config);
+  TEMPERA_CHECK(wanted <= 2 * numbers + kSlack, where, ": a model of ", config.layers,
+                " layers, width ", config.width, ", ", config.heads, " heads of ",
+                config.size_of_head(), ", MLP size ", config.size_of_mlp(), ", vocabulary ",
+                config.vocabulary, " and context ", config.context, " given, of ", wanted,
+                " numbers; the weights have ", numbers);
+}
 
 void load_weights(nn::Model& model, const std::vector<Rule>& rules, const TensorSource& source,
                   const NameOptions& options) {
   const torch::NoGradGuard no_grad;
   Loader(model, rules, source, options).run();
+}
+
+bool set_weight(const Modules& modules, const std::string& name, const torch::Tensor& weight) {
+  constexpr std::string_view kEnd = ".weight";
+  if (!name.ends_with(kEnd)) return false;
+  const auto* const module = modules.find(name.substr(0, name.size() - kEnd.size()));
+  if (!module) return false;
+  const auto set = [&]<class Module>(Module* owner) {
+    if (owner) owner->set_weight(weight);
+    return owner != nullptr;
+  };
+  return set(dynamic_cast<nn::Linear*>(module->get())) ||
+         set(dynamic_cast<nn::Embedding*>(module->get()));
 }
 
 void settle(nn::ModelConfig& config, const std::vector<Rule>& rules, const TensorSource& source,

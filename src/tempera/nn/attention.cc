@@ -37,6 +37,14 @@ torch::Tensor normed(const ops::ProjectedOperand& operand, const ops::ProjectedA
   return done.transpose(1, 2).to(rows.scalar_type());
 }
 
+torch::Tensor turned(const ops::ProjectedOperand& operand, const ops::ProjectedArgs& args,
+                     const Angles& angles) {
+  const auto rows = normed(operand, args);
+  if (!angles.cos.defined()) return rows;
+  if (angles.learned()) return learned_rotary(rows, angles);
+  return ops::rotary(rows, angles.cos, angles.sin, angles.positions);
+}
+
 // The operation has no gradients for the tables: norm and rotation are done in front of it. The
 // scales have been made, of the rows as they were.
 void rotate_learned(ops::ProjectedArgs& args, const Angles& angles) {
@@ -50,6 +58,20 @@ void rotate_learned(ops::ProjectedArgs& args, const Angles& angles) {
   args.cos.reset();
   args.sin.reset();
   args.positions.reset();
+}
+
+// The kernels count the keys that are there: what depends on n is computed here. Its logits are
+// those of a softmax over fewer keys.
+void suit_spread_rows(ops::ProjectedArgs& args, const SequenceRows& rows) {
+  if (!rows.spread) return;
+  const auto type = scale_type(args.q.rows.scalar_type());
+  for (auto* operand : {&args.q, &args.k, &args.v})
+    if (operand->scale.recipe.g.defined())
+      operand->scale = {finish(operand->scale, rows.counts.n, type), {}};
+  if (!rows.attention_scale.defined()) return;
+  auto& scale = args.q.scale.rows;
+  const auto factor = rows.attention_scale.to(type);
+  scale = scale.defined() ? scale * factor : factor;
 }
 
 torch::Tensor no_rows(const torch::Tensor& rows) { return rows.narrow(1, 0, 0); }
@@ -98,11 +120,12 @@ torch::Tensor Attention::forward(const torch::Tensor& x, const Pass& pass, Layer
   set_heads(args.k, ops::heads_of(qkv, shape.q_heads, shape.kv_heads, shape.qk_size));
   set_heads(args.v,
             ops::heads_of(qkv, shape.q_heads + shape.kv_heads, shape.kv_heads, shape.v_size));
+  if (pass.shared.share) return merged(attend_shared(args, rows, pass));
   args.attention.bias = pass.bias;
   args.attention.key_start = pass.rows.mask.start;
   if (cache) {
     args.cache_lengths = pass.lengths;
-    cache->append_state(set_scales(args, rows, rows, cache->state().last()));
+    cache->append_state(set_scales(args, rows, rows, cache->last_state()));
     return merged(ops::attend(args, &cache->keys()).out);
   }
   args.attention.documents = pass.rows.mask.documents;
@@ -139,7 +162,7 @@ torch::Tensor Attention::forward_cached(const torch::Tensor& x, const Pass& pass
   args.v.rows = cache.keys().v.narrow(2, 0, 0);
   const RowInfo keys{no_rows(x), no_rows(queries.tokens), no_rows(queries.n),
                      no_rows(queries.position)};
-  cache.append_state(set_scales(args, queries, keys, cache.state().last()));
+  cache.append_state(set_scales(args, queries, keys, cache.last_state()));
   return merged(ops::attend(args, &cache.keys()).out);
 }
 
@@ -202,8 +225,10 @@ void Attention::set_source(ops::ProjectedArgs& args, const torch::Tensor& source
 }
 
 RowScales Attention::set_scales(ops::ProjectedArgs& args, const RowInfo& queries,
-                                const RowInfo& keys, const torch::Tensor& past) {
-  RowScales scales = method_->forward({queries, keys, args.q.rows, args.k.rows, args.v.rows, past});
+                                const RowInfo& keys, const torch::Tensor& past,
+                                const RowShare* share) {
+  RowScales scales =
+      method_->forward({queries, keys, args.q.rows, args.k.rows, args.v.rows, past, share});
   args.q.scale = scales.q;
   args.k.scale = scales.k;
   args.v.scale = scales.v;
@@ -212,14 +237,51 @@ RowScales Attention::set_scales(ops::ProjectedArgs& args, const RowInfo& queries
   return scales;
 }
 
+// The rows of this rank against the keys and values of all ranks. Norm, rotation and scales of a
+// key are made where its row is, and the keys travel with them.
+torch::Tensor Attention::attend_shared(ops::ProjectedArgs& args, const RowInfo& rows,
+                                       const Pass& pass) {
+  const SharedRows& shared = pass.shared;
+  set_scales(args, rows, rows, {}, shared.share);
+  suit_spread_rows(args, pass.rows);
+  ops::AttentionArgs all = args.attention;
+  all.causal = false;
+  all.window.reset();
+  all.key_start = options_.window ? shared.window_begin : shared.begin;
+  all.key_end = shared.end;
+  all.q = turned(args.q, args, pass.angles);
+  all.a_q = args.q.scale.rows;
+  all.q_recipe = args.q.scale.recipe;
+  std::vector<torch::Tensor> own = {turned(args.k, args, pass.angles), args.v.rows};
+  const auto add_scale = [&](const ops::ProjectedOperand& operand) {
+    if (!operand.scale.present()) return;
+    const auto type = scale_type(operand.rows.scalar_type());
+    own.push_back(finish(operand.scale, rows.n, type).expand(operand.rows.sizes().slice(0, 3)));
+  };
+  add_scale(args.k);
+  add_scale(args.v);
+  const auto lent = shared.share->lend(std::move(own));
+  size_t next = 0;
+  all.k = lent.whole[next++];
+  all.v = lent.whole[next++];
+  if (args.k.scale.present()) all.a_k = lent.whole[next++];
+  if (args.v.scale.present()) all.a_v = lent.whole[next++];
+  const auto out = ops::attention(all).out;
+  shared.share->take_back(lent, out);
+  return out;
+}
+
 torch::Tensor Attention::attend(ops::ProjectedArgs& args, const RowInfo& queries,
                                 const RowInfo& keys, const Pass& pass) {
   const RowScales scales = set_scales(args, queries, keys);
+  suit_spread_rows(args, pass.rows);
   if (args.cos.defined() && pass.angles.learned()) rotate_learned(args, pass.angles);
   if (!pass.inspection) return ops::attend(args).out;
   auto& wanted = *pass.inspection;
   const bool cross = method_->shape().kind == AttentionKind::kCross;
-  if (wanted.cross == cross) {
+  if (!wanted.rows.defined()) {
+    args.attention.want_entropy = args.attention.want_max = true;
+  } else if (wanted.cross == cross) {
     args.pair_rows = wanted.rows;
     args.pair_keys = wanted.keys;
   }
@@ -227,6 +289,7 @@ torch::Tensor Attention::attend(ops::ProjectedArgs& args, const RowInfo& queries
   auto& layer = wanted.layers.emplace_back(inspect_scales(scales, queries, keys));
   layer.weight = result.weight;
   layer.entropy = result.entropy;
+  if (!wanted.rows.defined()) add_rows(layer, result.row_entropy, result.row_max, queries);
   return result.out;
 }
 

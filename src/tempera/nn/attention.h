@@ -9,6 +9,7 @@
 
 #include "tempera/nn/cache.h"
 #include "tempera/nn/config.h"
+#include "tempera/nn/context.h"
 #include "tempera/nn/inspection.h"
 #include "tempera/nn/layers.h"
 #include "tempera/nn/positions.h"
@@ -24,12 +25,22 @@ struct SequenceRows {
   RowCounts counts;        // made from the mask, without a window
   torch::Tensor window_n;  // (B, T): n of the layers that have a window
   torch::Tensor tokens;    // (B, T)
+  // The rows have positions of their own: n counts keys that are not there.
+  bool spread = false;
+  torch::Tensor attention_scale = {};  // (B, 1, T): of the queries; undefined: 1
 };
 
 // The other sequence of a cross-attention.
 struct Source {
   torch::Tensor x;  // (B, Tk, width)
   SequenceRows rows;
+};
+
+// Where the rows are some of their sequences': the keys of all that each one sees.
+struct SharedRows {
+  const ContextShare* share = nullptr;  // null: all rows are here
+  torch::Tensor begin, end;             // (B, rows), on the CPU
+  torch::Tensor window_begin;           // of the layers that have a window
 };
 
 // What the layers of one pass share.
@@ -41,6 +52,7 @@ struct Pass {
   std::optional<uint64_t> dropout_seed = {};    // unset: no dropout
   std::shared_ptr<Inspection> inspection = {};  // filled by every layer in turn
   std::shared_ptr<const Source> source = {};    // of the cross-attentions; not with a cache
+  SharedRows shared = {};
 };
 
 struct AttentionOptions {
@@ -87,7 +99,8 @@ class Attention final : public torch::nn::Module {
                                      const SequenceMask& source) const;
   void set_source(ops::ProjectedArgs& args, const torch::Tensor& source) const;
   RowScales set_scales(ops::ProjectedArgs& args, const RowInfo& queries, const RowInfo& keys,
-                       const torch::Tensor& past = {});
+                       const torch::Tensor& past = {}, const RowShare* share = nullptr);
+  torch::Tensor attend_shared(ops::ProjectedArgs& args, const RowInfo& rows, const Pass& pass);
   torch::Tensor attend(ops::ProjectedArgs& args, const RowInfo& queries, const RowInfo& keys,
                        const Pass& pass);
   torch::Tensor merged(const torch::Tensor& out) const;

@@ -7,6 +7,7 @@
 #include "tempera/base/error.h"
 #include "tempera/nn/testing_model.h"
 #include "tempera/ops/fused.h"
+#include "tempera/ops/observe.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::nn {
@@ -210,6 +211,44 @@ TEST(Inspect, GivesTheAttentionWeights) {
     EXPECT_EQ(found[0].a_q.sizes(), (torch::IntArrayRef{2}));
     EXPECT_EQ(found[0].a_k.sizes(), (torch::IntArrayRef{1}));
     EXPECT_EQ(found[0].a_v.sizes(), (torch::IntArrayRef{1}));
+  }
+}
+
+// Over the rows that are no padding, against the entropies of all rows one by one.
+TEST(Inspect, WithoutPairsTellsOfAllRowsTogether) {
+  auto config = with_method(tiny_config(), "ssa", {{"k", true}});
+  config.kind = ModelKind::kEncoder;
+  const auto model = moved_model(config);
+  model->eval();
+  auto batch = tiny_batch(2, 6);
+  batch.key_start = torch::tensor({0, 1});
+  batch.key_end = torch::tensor({6, 4});
+  const auto rows = torch::arange(6).expand({2, 6}).contiguous();
+  class Largest final : public ops::AttentionObserver {
+   public:
+    void before(ops::AttentionArgs& args) override { args.want_max = true; }
+    void after(const ops::AttentionArgs&, const ops::AttentionResult& result) override {
+      found.push_back(result.max);
+    }
+    std::vector<torch::Tensor> found;
+  } largest;
+  const auto pairs = model->inspect(batch, rows, torch::ones_like(rows));
+  const auto together = model->inspect(batch, {}, {});
+  ASSERT_EQ(together.size(), 2U);
+  for (size_t layer = 0; layer < 2; ++layer) {
+    for (int64_t head = 0; head < 2; ++head) {
+      double sum = 0, most = -1e30;
+      for (int64_t row = 0; row < 6; ++row)
+        for (int64_t sequence = 0; sequence < 2; ++sequence) {
+          if (sequence == 1 && (row < 1 || row >= 4)) continue;
+          sum += pairs[layer].entropy[sequence][head][row].item<double>();
+          most = std::max(most, largest.found[layer][sequence][head][row].item<double>());
+        }
+      EXPECT_NEAR(together[layer].mean_entropy[head].item<double>(), sum / 9, 1e-5);
+      EXPECT_NEAR(together[layer].largest[head].item<double>(), most, 1e-5);
+    }
+    EXPECT_FALSE(together[layer].weight.defined());
+    EXPECT_TRUE(torch::equal(together[layer].a_q, pairs[layer].a_q));
   }
 }
 

@@ -25,6 +25,37 @@ LayerCache::LayerCache(const Method& method, int64_t batch, int64_t capacity,
   keys_.v = torch::zeros({batch, shape.kv_heads, capacity, shape.v_size}, options);
 }
 
+LayerCache LayerCache::paged(const Method& method, int64_t blocks, int64_t block_size,
+                             const torch::TensorOptions& options) {
+  LayerCache cache(method, blocks, block_size, options);
+  const int64_t width = method.state_width();
+  if (width > 0)
+    cache.state_blocks_ = torch::zeros({blocks * block_size, width}, options.dtype(torch::kDouble));
+  return cache;
+}
+
+void LayerCache::place(const PagedPlace& place) {
+  keys_.block_table = place.table;
+  keys_.slots = place.slots;
+  keys_.length = place.length;
+  before_ = place.before;
+}
+
+torch::Tensor LayerCache::last_state() const {
+  if (!keys_.block_table.defined()) return state_.last();
+  if (!state_blocks_.defined() || keys_.length == 0) return {};
+  const auto rows = state_blocks_.index_select(0, before_.clamp_min(0));
+  return torch::where((before_ >= 0).unsqueeze(1), rows, torch::zeros_like(rows));
+}
+
+void LayerCache::append_state(const RowScales& scales) {
+  if (!keys_.block_table.defined())
+    state_.append(scales.state);
+  else if (state_blocks_.defined())
+    state_blocks_.index_copy_(0, keys_.slots.flatten(),
+                              scales.state.flatten(0, 1).to(torch::kDouble));
+}
+
 void LayerCache::truncate(int64_t length) {
   TEMPERA_CHECK(length >= 0 && length <= keys_.length, "a cache of ", keys_.length,
                 " rows cannot be truncated to ", length);

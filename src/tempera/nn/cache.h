@@ -12,18 +12,32 @@
 
 namespace tempera::nn {
 
+// Where the rows of a pass over paged sequences are.
+struct PagedPlace {
+  torch::Tensor table;   // (B, n) int32: the blocks of each sequence in order
+  torch::Tensor slots;   // (B, T) int64: block * block size + row, of the new rows
+  torch::Tensor before;  // (B) int64: the slot in front of the first new row; -1: none
+  int64_t length = 0;    // of the longest sequence, without the new rows
+};
+
 // What an attention layer keeps of the rows it has seen: keys and values as ops::attend() leaves
 // them, and the method's own state.
 class LayerCache {
  public:
   LayerCache(const Method& method, int64_t batch, int64_t capacity,
              const torch::TensorOptions& options);
+  // In blocks of so many rows, which belong to no sequence until place() says so.
+  static LayerCache paged(const Method& method, int64_t blocks, int64_t block_size,
+                          const torch::TensorOptions& options);
+  // Of a paged cache, before a pass.
+  void place(const PagedPlace& place);
 
   ops::KeyCache& keys() { return keys_; }
   int64_t length() const { return keys_.length; }
-  const MethodState& state() const { return state_; }
+  // (B, width) of the last row of every sequence; undefined: there is none.
+  torch::Tensor last_state() const;
   // Of the rows whose scales these are.
-  void append_state(const RowScales& scales) { state_.append(scales.state); }
+  void append_state(const RowScales& scales);
 
   void truncate(int64_t length);
   // Of a cross-attention, whose keys and values stay as they are: the state alone follows the rows
@@ -35,6 +49,8 @@ class LayerCache {
  private:
   ops::KeyCache keys_;
   MethodState state_;
+  torch::Tensor state_blocks_;  // paged: (blocks * block size, width) float64
+  torch::Tensor before_;        // paged: see PagedPlace
 };
 
 // The caches of a model's layers and the tokens that are in them. All sequences have the same

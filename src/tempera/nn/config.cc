@@ -201,10 +201,10 @@ void RopeConfig::declare(config::Options& options) {
   options.option("attention-factor", attention_factor, range(0, 1e6),
                  "yarn, factors: multiplies cosines and sines; 0: 0.1 ln(factor) + 1, or 1");
   options.option("factors", factors, config::above_to(0, 1e9),
-                 "factors: by which each frequency is divided, fastest first");
+                 "factors: divisor of each frequency, fastest first");
   options.option("short-factors", short_factors, config::above_to(0, 1e9),
-                 "factors: those of texts up to original-context; none: the same");
-  options.option("learned", learned, "factors: learn how they change, a number for each");
+                 "factors: divisors for texts up to original-context; not given: as factors");
+  options.option("learned", learned, "factors: also train one number per frequency");
 }
 
 void TemperatureConfig::declare(config::Options& declared, Origin origin, const char* name) {
@@ -278,6 +278,13 @@ void ModelConfig::validate_kind() const {
 }
 
 void ModelConfig::validate_rope() const {
+  if (position == PositionKind::kRope) {
+    require(std::isfinite(rope.base) && rope.base > 0, "model.rope.base: ", rope.base,
+            " given, a finite number above 0 expected");
+    require(rope.fraction <= 1 && rotary_size() >= 2, "model.rope.fraction: ", rope.fraction,
+            " given; at most 1, and at least the 2 of a head's ", size_of_head(),
+            " columns that rotate together, expected");
+  }
   require(rope.original_context > 0 ||
               (rope.scaling != RopeScaling::kYarn && rope.scaling != RopeScaling::kLlama3 &&
                rope.short_factors.empty()),
@@ -319,9 +326,8 @@ void ModelConfig::validate() const {
           " heads); a multiple of 8 up to 256 expected: change heads, width or head-size");
   require(heads % kv_head_count() == 0, "model.kv-heads: ", kv_head_count(),
           " given, which does not divide the ", heads, " heads");
-  require(position != PositionKind::kRope || rotary_size() >= 2,
-          "model.rope.fraction: ", rope.fraction, " of ", size,
-          " columns is less than the 2 that rotate together");
+  require(std::isfinite(norm_eps) && norm_eps >= 0, "model.norm-eps: ", norm_eps,
+          " given, a finite number of at least 0 expected");
   const bool tied = tied_embeddings && head == HeadKind::kTokens;
   require(!tied || output_count() == vocabulary, "model.tied-embeddings: ", output_count(),
           " outputs given and a vocabulary of ", vocabulary,

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "tempera/base/error.h"
@@ -11,6 +12,9 @@ namespace tempera::nn {
 namespace {
 
 using Layers = std::vector<bool>;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 ModelConfig valid() {
   ModelConfig config;
@@ -85,6 +89,18 @@ TEST(Config, SaysWhatIsWrong) {
   EXPECT_NE(with([](auto& c) { c.kv_heads = 4; }).find("kv-heads"), std::string::npos);
   EXPECT_NE(with([](auto& c) { c.outputs = 16; }).find("tied"), std::string::npos);
   EXPECT_NE(with([](auto& c) { c.rope.fraction = 0.01; }).find("rope.fraction"), std::string::npos);
+  EXPECT_NE(with([](auto& c) { c.rope.fraction = 1.5; }).find("rope.fraction"), std::string::npos);
+  for (const double bad : {-1.0, kNan, kInfinity}) {
+    EXPECT_NE(with([&](auto& c) { c.rope.base = bad; }).find("rope.base"), std::string::npos);
+    EXPECT_NE(with([&](auto& c) { c.norm_eps = bad; }).find("norm-eps"), std::string::npos);
+  }
+  EXPECT_NE(with([](auto& c) { c.rope.base = 0; }).find("rope.base"), std::string::npos);
+  EXPECT_EQ(with([](auto& c) { c.norm_eps = 0; }), "");
+  EXPECT_EQ(with([](auto& c) {
+              c.position = PositionKind::kLearned;
+              c.rope.base = 0;
+            }),
+            "");
   EXPECT_NE(with([](auto& c) { c.temperature.layers = "6-"; }).find("0 to 5"), std::string::npos);
   EXPECT_NE(with([](auto& c) { c.temperature.method = "sssa"; }).find("ssa"), std::string::npos);
   EXPECT_NE(with([](auto& c) { c.dropout_residual = 1; }).find("dropout"), std::string::npos);

@@ -38,6 +38,15 @@ torch::Tensor Decoder::extend(const torch::Tensor& tokens, ModelCache& cache) {
   return stack_->extend(tokens, cache, compute_type());
 }
 
+PagedCache Decoder::make_paged_cache(int64_t blocks, int64_t block_size) {
+  return stack_->make_paged_cache(blocks, block_size, compute_type());
+}
+
+torch::Tensor Decoder::extend_paged(const PagedRows& rows, PagedCache& cache) {
+  check_inference();
+  return stack_->extend(rows, cache, compute_type());
+}
+
 void Decoder::set_context(int64_t context, const RopeConfig& rope) {
   Model::set_context(context, rope);
   stack_->set_context(config_.rope, context);

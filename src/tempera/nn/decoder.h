@@ -19,6 +19,8 @@ class Decoder final : public Model {
                                        const torch::Tensor& keys) override;
   ModelCache make_cache(int64_t batch, int64_t capacity, const torch::Tensor& start) override;
   torch::Tensor extend(const torch::Tensor& tokens, ModelCache& cache) override;
+  PagedCache make_paged_cache(int64_t blocks, int64_t block_size) override;
+  torch::Tensor extend_paged(const PagedRows& rows, PagedCache& cache) override;
   void set_context(int64_t context, const RopeConfig& rope) override;
   std::vector<Method*> methods() override { return stack_->methods(); }
 

@@ -1,5 +1,7 @@
 #include "tempera/nn/inspection.h"
 
+#include <limits>
+
 #include "tempera/ops/torch.h"
 
 namespace tempera::nn {
@@ -22,7 +24,18 @@ LayerInspection inspect_scales(const RowScales& scales, const RowInfo& queries,
           .entropy = {},
           .a_q = mean_scale(scales.q, queries),
           .a_k = mean_scale(scales.k, keys),
-          .a_v = mean_scale(scales.v, keys)};
+          .a_v = mean_scale(scales.v, keys),
+          .mean_entropy = {},
+          .largest = {}};
+}
+
+void add_rows(LayerInspection& layer, const torch::Tensor& entropy, const torch::Tensor& largest,
+              const RowInfo& queries) {
+  const torch::NoGradGuard no_grad;
+  const auto real = (queries.position >= 0).unsqueeze(1);
+  layer.mean_entropy = (entropy * real).sum(at::IntArrayRef({0, 2})) / real.sum().clamp_min(1);
+  layer.largest = largest.masked_fill(~real, -std::numeric_limits<double>::infinity())
+                      .amax(at::IntArrayRef({0, 2}));
 }
 
 }  // namespace tempera::nn

@@ -1,9 +1,22 @@
 #include "tempera/nn/layers.h"
 
+#include "tempera/base/error.h"
 #include "tempera/ops/linear.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::nn {
+namespace {
+
+// Of a text, that go through an MLP at once where no gradients are wanted.
+constexpr int64_t kMlpRows = 8192;
+
+const torch::Tensor& checked(const torch::Tensor& weight, const torch::Tensor& own) {
+  TEMPERA_CHECK(weight.sizes() == own.sizes(), "a weight ", weight.sizes(), " given, ", own.sizes(),
+                " expected");
+  return weight;
+}
+
+}  // namespace
 
 Linear::Linear(int64_t inputs, int64_t outputs, bool bias, const LoraConfig& lora)
     : lora_scale_(lora.scale()) {
@@ -14,6 +27,10 @@ Linear::Linear(int64_t inputs, int64_t outputs, bool bias, const LoraConfig& lor
   lora_b_ = register_parameter("lora_b", torch::empty({outputs, lora.rank}));
 }
 
+void Linear::set_weight(const torch::Tensor& weight) {
+  weight_ = parameters_["weight"] = checked(weight, weight_);
+}
+
 torch::Tensor Linear::forward(const torch::Tensor& x) const {
   const auto y = ops::linear(x, weight_, bias_);
   if (!lora_a_.defined()) return y;
@@ -22,6 +39,10 @@ torch::Tensor Linear::forward(const torch::Tensor& x) const {
 
 Embedding::Embedding(int64_t rows, int64_t width)
     : weight_(register_parameter("weight", torch::empty({rows, width}))) {}
+
+void Embedding::set_weight(const torch::Tensor& weight) {
+  weight_ = parameters_["weight"] = checked(weight, weight_);
+}
 
 torch::Tensor Embedding::forward(const torch::Tensor& index, torch::ScalarType type) const {
   return ops::embedding(weight_, index,
@@ -74,7 +95,14 @@ Mlp::Mlp(const ModelConfig& config) : activation_(config.activation) {
 }
 
 torch::Tensor Mlp::forward(const torch::Tensor& x) const {
-  return out_->forward(activate(activation_, in_->forward(x)));
+  const auto apply = [&](const torch::Tensor& rows) {
+    return out_->forward(activate(activation_, in_->forward(rows)));
+  };
+  if (torch::GradMode::is_enabled() || x.size(-2) <= kMlpRows) return apply(x);
+  // A long text's wide rows are never all there at once.
+  std::vector<torch::Tensor> parts;
+  for (const auto& rows : x.split(kMlpRows, -2)) parts.push_back(apply(rows));
+  return torch::cat(parts, -2);
 }
 
 }  // namespace tempera::nn

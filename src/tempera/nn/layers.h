@@ -18,6 +18,9 @@ class Linear final : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) const;
   const torch::Tensor& weight() const { return weight_; }
   const torch::Tensor& bias() const { return bias_; }  // undefined: none
+  // Another tensor of the same sizes, which nothing is learned of: ops::block_tensor(). Throws
+  // where they differ.
+  void set_weight(const torch::Tensor& weight);
 
  private:
   torch::Tensor weight_;  // (outputs, inputs)
@@ -31,6 +34,8 @@ class Embedding final : public torch::nn::Module {
   Embedding(int64_t rows, int64_t width);
   torch::Tensor forward(const torch::Tensor& index, torch::ScalarType type = torch::kFloat32) const;
   const torch::Tensor& weight() const { return weight_; }
+  // As that of Linear.
+  void set_weight(const torch::Tensor& weight);
 
  private:
   torch::Tensor weight_;  // (rows, width)

@@ -65,6 +65,7 @@ torch::Tensor Model::loss(const Batch& batch, double label_smoothing) {
   TEMPERA_CHECK(batch.targets.defined(), "a loss needs targets, and the batch has none");
   auto rows = scored_rows(batch).flatten(0, -2);
   auto targets = batch.targets.flatten();
+  auto shares = batch.shares.defined() ? batch.shares.flatten() : batch.shares;
   TEMPERA_CHECK(targets.size(0) == rows.size(0), "targets of the shape ", batch.targets.sizes(),
                 " given, and the model scores ", rows.size(0), " rows");
   if (rows.is_cpu()) {
@@ -73,27 +74,34 @@ torch::Tensor Model::loss(const Batch& batch, double label_smoothing) {
     if (scored.size(0) < targets.size(0)) {
       rows = rows.index_select(0, scored);
       targets = targets.index_select(0, scored);
+      if (shares.defined()) shares = shares.index_select(0, scored);
     }
   }
   if (config_.logit_cap > 0 || output_bias().defined()) {
     const auto options = torch::nn::functional::CrossEntropyFuncOptions()
                              .ignore_index(-100)
                              .label_smoothing(label_smoothing)
-                             .reduction(torch::kSum);
-    const auto sum =
+                             .reduction(torch::kNone);
+    const auto losses =
         torch::nn::functional::cross_entropy(project(rows).to(torch::kFloat32), targets, options);
+    if (!shares.defined()) shares = torch::ones_like(losses);
+    const auto count = shares.masked_fill(targets < 0, 0).sum();
     // torch's own mean over no targets is NaN.
-    return sum / targets.ge(0).sum().clamp_min(1);
+    return (losses * shares).sum() / torch::where(count > 0, count, torch::ones_like(count));
   }
   rows = head_rows(rows);
   if (config_.logit_scale != 1) rows = rows * config_.logit_scale;
   return ops::linear_cross_entropy(rows, output_weight().to(rows.scalar_type()), targets,
-                                   label_smoothing);
+                                   label_smoothing, shares);
 }
 
 torch::Tensor Model::token_losses(const Batch& batch) {
   TEMPERA_CHECK(batch.targets.defined(), "a loss needs targets, and the batch has none");
   const torch::NoGradGuard no_grad;
+  // Targets of all rows are given, and not of this rank's alone: so are their losses.
+  if (context_share_ && batch.targets.sizes() == batch.tokens.sizes())
+    return context_share_->whole(token_losses(with_own_targets(batch, *context_share_)))
+        .narrow(1, 0, batch.tokens.size(1));
   const auto rows = scored_rows(batch).flatten(0, -2).split(kLossRows);
   const auto targets = batch.targets.flatten().split(kLossRows);
   const auto options =
@@ -106,22 +114,40 @@ torch::Tensor Model::token_losses(const Batch& batch) {
 }
 
 PassOptions Model::pass_options(const Batch& batch, const LayerObserver& observer) const {
-  PassOptions options{.type = compute_type_, .recompute = recompute_, .observer = observer};
+  PassOptions options{.type = compute_type_,
+                      .recompute = recompute_,
+                      .observer = observer,
+                      .blocks = block_observer_,
+                      .share = context_share_};
   if (is_training()) options.dropout_seed = batch.dropout_seed;
   return options;
 }
 
 PassOptions Model::inspecting(const torch::Tensor& rows, const torch::Tensor& keys) const {
-  TEMPERA_CHECK(rows.dim() == 2 && rows.sizes() == keys.sizes(),
-                "rows and keys to inspect must both have the shape (sequences, pairs)");
-  const auto device = output_weight().device();
-  return {
-      .type = compute_type_,
-      .inspection = std::make_shared<Inspection>(Inspection{rows.to(device), keys.to(device), {}})};
+  Inspection wanted;
+  if (rows.defined() || keys.defined()) {
+    TEMPERA_CHECK(rows.dim() == 2 && rows.sizes() == keys.sizes(),
+                  "rows and keys to inspect must both have the shape (sequences, pairs)");
+    const auto device = output_weight().device();
+    wanted = {rows.to(device), keys.to(device), {}};
+  }
+  return {.type = compute_type_,
+          .inspection = std::make_shared<Inspection>(std::move(wanted)),
+          .blocks = block_observer_};
 }
 
 void Model::check_inference() const {
   TEMPERA_CHECK(!is_training(), "a cache is for inference: call eval() on the model first");
+}
+
+PagedCache Model::make_paged_cache(int64_t /*blocks*/, int64_t /*block_size*/) {
+  throw Error(concat("the model is ", kind_text(config_.kind),
+                     "; only decoders have a cache for many sequences"));
+}
+
+torch::Tensor Model::extend_paged(const PagedRows& /*rows*/, PagedCache& /*cache*/) {
+  throw Error(concat("the model is ", kind_text(config_.kind),
+                     "; only decoders have a cache for many sequences"));
 }
 
 ModelCache Model::make_cache(int64_t /*batch*/, int64_t /*capacity*/,

@@ -14,6 +14,7 @@
 #include "tempera/nn/attention.h"
 #include "tempera/nn/cache.h"
 #include "tempera/nn/config.h"
+#include "tempera/nn/paged_cache.h"
 
 namespace tempera::nn {
 
@@ -24,12 +25,22 @@ struct Batch {
                                      // that scores sequences: (B), their classes
   torch::Tensor documents;           // (B, n) lengths that sum to T, 0 where there are fewer
   torch::Tensor key_start, key_end;  // (B): rows outside [start, end) are padding
-  uint64_t dropout_seed = 0;         // used in training; give every pass another
-  torch::Tensor types;               // (B, T) int64: of an encoder with token types; undefined: 0
+  torch::Tensor shares;              // (B, T) float32: how much each target counts; undefined: 1
+  // (B, T) int64: where a decoder's rotary positions have the rows; undefined: one behind the other
+  torch::Tensor positions;
+  int64_t position_end = 0;       // they are below it
+  torch::Tensor attention_scale;  // (B, T) float32: multiplies the logits of each row; undefined: 1
+  uint64_t dropout_seed = 0;      // used in training; give every pass another
+  torch::Tensor types;            // (B, T) int64: of an encoder with token types; undefined: 0
   // The sequences that an encoder-decoder reads, as those above; they may have another length.
   torch::Tensor source;  // (B, S) int64
   torch::Tensor source_documents;
   torch::Tensor source_start, source_end;
+  // (B, T, width): what the first `known_layers` layers of a decoder or an encoder make of the
+  // tokens, as an observer got it. The pass goes on behind them; undefined: it begins at the
+  // tokens.
+  torch::Tensor known;
+  int64_t known_layers = 0;
 };
 
 enum class ParameterKind {
@@ -70,6 +81,15 @@ using StateMap = std::map<std::string, torch::Tensor>;
 // Called with the hidden states before the first layer (layer -1) and after each.
 using LayerObserver = std::function<void(int64_t layer, const torch::Tensor& output)>;
 
+// Told of the blocks of a pass in the order in which they run.
+class BlockObserver {
+ public:
+  virtual ~BlockObserver() = default;
+  virtual void before(const torch::nn::Module& block) = 0;
+  // output: what the backward pass through the block begins with.
+  virtual void after(const torch::nn::Module& block, const torch::Tensor& output) = 0;
+};
+
 // How a pass is computed.
 struct PassOptions {
   torch::ScalarType type = torch::kFloat32;
@@ -77,6 +97,8 @@ struct PassOptions {
   std::optional<uint64_t> dropout_seed = {};
   LayerObserver observer = {};
   std::shared_ptr<Inspection> inspection = {};
+  BlockObserver* blocks = nullptr;
+  const ContextShare* share = nullptr;  // the rows of the sequences that are computed; null: all
 };
 
 // A model of token sequences. Dropout acts in training mode (train()); inference wants eval() and
@@ -104,11 +126,14 @@ class Model : public torch::nn::Module {
   torch::Tensor logits(const Batch& batch) { return project(scored_rows(batch)); }
   // Mean over the targets that are not -100; 0 where there are none.
   torch::Tensor loss(const Batch& batch, double label_smoothing = 0);
-  // As the targets, float32: the loss of every row, 0 where it has no target. No gradients.
+  // As the targets, float32: the loss of every row, 0 where it has no target. No gradients. With a
+  // context share, of all rows where all have their targets.
   torch::Tensor token_losses(const Batch& batch);
 
   // For every layer the attention weight of row rows[b][i] on key keys[b][i], and the mean
-  // temperatures; rows and keys are (B, pairs).
+  // temperatures; rows and keys are (B, pairs). Undefined: no weights, but what all rows do
+  // together. An encoder-decoder's encoder comes first, then of every layer of its decoder both
+  // attentions.
   virtual std::vector<LayerInspection> inspect(const Batch& batch, const torch::Tensor& rows,
                                                const torch::Tensor& keys) = 0;
 
@@ -120,6 +145,11 @@ class Model : public torch::nn::Module {
   // Hidden states (B, rows, width) of tokens (B, rows) that follow those in the cache. No
   // gradients.
   virtual torch::Tensor extend(const torch::Tensor& tokens, ModelCache& cache);
+
+  // The same for many sequences that share a cache; decoders only. A row's bits do not depend on
+  // the rows of other sequences in the pass, on the CPU.
+  virtual PagedCache make_paged_cache(int64_t blocks, int64_t block_size);
+  virtual torch::Tensor extend_paged(const PagedRows& rows, PagedCache& cache);
 
   // A longer context, with other rotary frequencies; a stage of training. Learned positions are
   // bound to theirs.
@@ -134,6 +164,11 @@ class Model : public torch::nn::Module {
   // Rows are computed in this type; the parameters keep theirs.
   void set_compute_type(torch::ScalarType type) { compute_type_ = type; }
   torch::ScalarType compute_type() const { return compute_type_; }
+  // Told of the blocks of every pass over whole sequences; null: nobody is.
+  void set_block_observer(BlockObserver* observer) { block_observer_ = observer; }
+  // From now on ranks have the same batches, and passes compute this rank's rows: (B, own rows,
+  // width) where (B, T, width) is said, and targets of these alone. Null: all rows. A decoder's.
+  void set_context_share(const ContextShare* share) { context_share_ = share; }
 
   // All parameters in a fixed order.
   std::vector<NamedParameter> parameter_list() const;
@@ -151,7 +186,7 @@ class Model : public torch::nn::Module {
 
  protected:
   PassOptions pass_options(const Batch& batch, const LayerObserver& observer) const;
-  // Of a pass that notes the weights of these pairs, without dropout.
+  // Of a pass that notes the weights of these pairs, or what all rows do, without dropout.
   PassOptions inspecting(const torch::Tensor& rows, const torch::Tensor& keys) const;
   // Throws in training mode: a cache is for inference.
   void check_inference() const;
@@ -161,6 +196,8 @@ class Model : public torch::nn::Module {
  private:
   bool recompute_ = false;
   torch::ScalarType compute_type_ = torch::kFloat32;
+  BlockObserver* block_observer_ = nullptr;
+  const ContextShare* context_share_ = nullptr;
   StateMap originals_;  // of the matrices that round_frozen() rounded
 };
 

@@ -20,6 +20,31 @@ TEST(Model, ShapesAndDeterminism) {
   EXPECT_FALSE(torch::equal(first, eval_logits(*make_model(tiny_config(), 4), batch)));
 }
 
+TEST(Model, RowsOfALongTextGoThroughTheMlpInParts) {
+  auto config = tiny_config();
+  config.width = config.mlp_size = 4;
+  const Mlp mlp(config);
+  for (const auto& weight : mlp.parameters()) weight.detach().uniform_(-1, 1);
+  constexpr int64_t kRows = 20000;
+  const auto rows = torch::linspace(-1, 1, kRows * 8).view({2, kRows, 4});
+  const auto whole = mlp.forward(rows).detach();
+  const torch::NoGradGuard no_grad;
+  EXPECT_LT(largest_difference(mlp.forward(rows), whole), 1e-6);
+  EXPECT_GT(whole.abs().max().item<double>(), 0.1);
+}
+
+TEST(Model, AnotherWeightHasTheSameSizes) {
+  Linear linear(3, 4, /*bias=*/true);
+  Embedding table(4, 3);
+  linear.set_weight(torch::ones({4, 3}));
+  table.set_weight(torch::ones({4, 3}));
+  for (const std::vector<int64_t>& sizes : {std::vector<int64_t>{3, 4}, {4, 4}, {5, 3}, {12}}) {
+    EXPECT_THROW(linear.set_weight(torch::ones(sizes)), Error);
+    EXPECT_THROW(table.set_weight(torch::ones(sizes)), Error);
+  }
+  EXPECT_EQ(linear.parameters()[0].sizes(), linear.weight().sizes());
+}
+
 TEST(Model, AllMethodsStartFromTheSameWeights) {
   const auto plain = make_model(tiny_config(), 5);
   for (const auto& [method, options] : causal_method_cases()) {
@@ -121,6 +146,25 @@ TEST(Model, LossIsTheMeanOverTheTargets) {
   EXPECT_NEAR(model->loss(batch, 0.1).item<double>(), 0.9 * expected + 0.1 * uniform, 1e-5);
   batch.targets.fill_(-100);
   EXPECT_EQ(model->loss(batch).item<double>(), 0);
+}
+
+TEST(Model, LossCountsATargetAsMuchAsItsShare) {
+  auto config = tiny_config();
+  for (const double cap : {0.0, 5.0}) {
+    config.logit_cap = cap;
+    const auto model = make_model(config, 2);
+    auto batch = tiny_batch();
+    batch.targets = batch.targets.clone();
+    batch.targets.narrow(1, 0, 3).fill_(-100);
+    batch.shares = torch::arange(36).remainder(4).to(torch::kFloat32).view({3, 12});
+    const auto shares = batch.shares * batch.targets.ge(0);
+    const double expected =
+        ((model->token_losses(batch) * shares).sum() / shares.sum()).item<double>();
+    EXPECT_NEAR(model->loss(batch).item<double>(), expected, 1e-5) << cap;
+    EXPECT_GT(std::abs(model->token_losses(batch).sum().item<double>() / 27 - expected), 1e-3);
+    batch.shares.zero_();
+    EXPECT_EQ(model->loss(batch).item<double>(), 0);
+  }
 }
 
 TEST(Model, StateIsStrictAndComplete) {

@@ -1,10 +1,13 @@
 #include "tempera/nn/stack.h"
 
+#include <algorithm>
+#include <optional>
 #include <string>
 
 #include "tempera/base/error.h"
 #include "tempera/nn/learned_rope.h"
 #include "tempera/nn/recompute.h"
+#include "tempera/ops/linear.h"
 #include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
 
@@ -20,12 +23,25 @@ void check_tokens(const torch::Tensor& tokens, const char* what) {
 
 Side target_side(const Batch& batch) {
   check_tokens(batch.tokens, "tokens");
-  return {batch.tokens, batch.types, batch.documents, batch.key_start, batch.key_end};
+  return {.tokens = batch.tokens,
+          .types = batch.types,
+          .documents = batch.documents,
+          .start = batch.key_start,
+          .end = batch.key_end,
+          .positions = batch.positions,
+          .attention_scale = batch.attention_scale,
+          .position_end = batch.position_end,
+          .known = batch.known,
+          .known_layers = batch.known_layers};
 }
 
 Side source_side(const Batch& batch) {
   check_tokens(batch.source, "a source, which an encoder-decoder reads,");
-  return {batch.source, {}, batch.source_documents, batch.source_start, batch.source_end};
+  return {.tokens = batch.source,
+          .types = {},
+          .documents = batch.source_documents,
+          .start = batch.source_start,
+          .end = batch.source_end};
 }
 
 Stack::Stack(torch::nn::Module& owner, const ModelConfig& config, StackKind kind,
@@ -92,11 +108,45 @@ Angles Stack::angles(int64_t first, int64_t rows, const torch::Tensor& positions
                              : rotary_.range(first, rows, device);
 }
 
+// The rows stand where the batch says: keys in between are taken to exist.
+void Stack::spread(Pass& pass, const Side& side) const {
+  TEMPERA_CHECK(config_.position == PositionKind::kRope && config_.window == 0 && causal(),
+                "positions given, and the model is none with rotary positions that sees all keys "
+                "before a row");
+  TEMPERA_CHECK(side.positions.sizes() == side.tokens.sizes() && side.position_end > 0,
+                "positions ", side.positions.sizes(), " below ", side.position_end,
+                " given, one for each of ", side.tokens.sizes(), " tokens expected");
+  pass.rows.spread = true;
+  pass.rows.counts = {.n = side.positions + 1, .position = side.positions};
+  if (side.attention_scale.defined()) pass.rows.attention_scale = side.attention_scale.unsqueeze(1);
+}
+
+void Stack::cut(Pass& pass, const ContextShare& share, const RowCounts& counts) const {
+  SequenceRows& rows = pass.rows;
+  const int64_t length = rows.tokens.size(1);
+  check_context_ranks(config_, length, share.ranks());
+  // A causal row sees the n keys up to itself, or to the last that is no padding.
+  auto end = torch::arange(1, length + 1, counts.n.options()).expand(counts.n.sizes());
+  if (rows.mask.end.defined()) end = torch::minimum(end, rows.mask.end.to(end).unsqueeze(1));
+  // On the CPU: there the layers read them, and would have to wait for a GPU each.
+  const auto bound = [&](const torch::Tensor& keys) {
+    return share.own(keys).to(torch::kCPU, torch::kInt32);
+  };
+  pass.shared = {&share, bound(end - counts.n), bound(end),
+                 rows.window_n.defined() ? bound(end - rows.window_n) : torch::Tensor()};
+  for (auto* tensor : {&rows.tokens, &rows.counts.n, &rows.counts.position, &rows.window_n})
+    if (tensor->defined()) *tensor = share.own(*tensor);
+  if (rows.attention_scale.defined())
+    rows.attention_scale = share.own(rows.attention_scale.squeeze(1)).unsqueeze(1);
+}
+
 Pass Stack::make_pass(const Side& side, const PassOptions& options) {
   const int64_t batch = side.tokens.size(0);
   const int64_t length = side.tokens.size(1);
   const auto device = side.tokens.device();
-  check_length(length);
+  // Ranks that share sequences have them filled up: padding has no position of its own.
+  const bool filled = options.share && side.end.defined() && config_.max_length() > 0;
+  check_length(filled ? side.end.max().item<int64_t>() : length);
   Pass pass;
   pass.rows.tokens = side.tokens;
   pass.rows.mask = {
@@ -107,10 +157,13 @@ Pass Stack::make_pass(const Side& side, const PassOptions& options) {
     windowed.window = config_.window;
     pass.rows.window_n = sequence_rows(windowed, batch, length, device).n;
   }
+  const RowCounts counts = pass.rows.counts;
+  if (side.positions.defined()) spread(pass, side);
+  if (options.share) cut(pass, *options.share, counts);
+  const bool own = pass.rows.spread || pass.shared.share || pass.rows.mask.is_packed_or_padded();
   if (config_.position == PositionKind::kRope)
-    pass.angles = angles(
-        0, length,
-        pass.rows.mask.is_packed_or_padded() ? pass.rows.counts.position : torch::Tensor(), device);
+    pass.angles = angles(0, std::max(length, pass.rows.spread ? side.position_end : 0),
+                         own ? pass.rows.counts.position : torch::Tensor(), device);
   if (relative_bias_) pass.bias = relative_bias_->forward(0, length, length);
   pass.dropout_seed = options.dropout_seed;
   pass.inspection = options.inspection;
@@ -137,13 +190,36 @@ Pass Stack::make_pass(const torch::Tensor& tokens, const ModelCache& cache) {
   return pass;
 }
 
+// Of sequences of different lengths, (B, T) new tokens behind them.
+Pass Stack::make_pass(const torch::Tensor& tokens, const std::vector<PagedSequence>& sequences) {
+  const int64_t rows = tokens.size(1);
+  std::vector<int64_t> ends;
+  for (const auto& sequence : sequences) ends.push_back(sequence.length + rows);
+  const int64_t longest = std::ranges::max(ends);
+  check_length(longest);
+  Pass pass;
+  pass.rows.tokens = tokens;
+  pass.rows.mask = {.causal = true};
+  const auto lengths = torch::tensor(ends, tokens.options());
+  pass.lengths = lengths.to(torch::kInt32);
+  pass.rows.counts = decode_rows(lengths, rows, {}, std::nullopt);
+  if (config_.window > 0) pass.rows.window_n = decode_rows(lengths, rows, {}, config_.window).n;
+  if (config_.position == PositionKind::kRope)
+    pass.angles = angles(0, longest, pass.rows.counts.position, tokens.device());
+  return pass;
+}
+
 // Adds the token before, which the first token of a document has not.
 torch::Tensor Stack::shifted(const torch::Tensor& x, const torch::Tensor& before,
                              const Pass& pass) const {
-  auto previous = torch::constant_pad_nd(x.narrow(1, 0, x.size(1) - 1), {0, 0, 1, 0});
-  if (before.defined())
+  torch::Tensor previous;
+  if (pass.shared.share)
+    previous = embedding_->forward(before);
+  else if (before.defined())
     previous = torch::cat({embedding_->forward(before), x.narrow(1, 0, x.size(1) - 1)}, 1);
-  if (pass.rows.mask.is_packed_or_padded())
+  else
+    previous = torch::constant_pad_nd(x.narrow(1, 0, x.size(1) - 1), {0, 0, 1, 0});
+  if (pass.shared.share || pass.rows.mask.is_packed_or_padded())
     previous = previous * (pass.rows.counts.position > 0).unsqueeze(-1).to(x.scalar_type());
   return torch::addcmul(x, previous, shift_);
 }
@@ -153,7 +229,7 @@ torch::Tensor Stack::embed(const Side& side, const torch::Tensor& before, const 
   // Where nothing is added in between, rows come in the type of the blocks.
   const bool direct = !shift_.defined() && !positions_ && !token_types_ &&
                       config_.embedding_scale == 1 && config_.position != PositionKind::kSinusoidal;
-  auto x = embedding_->forward(side.tokens, direct ? type : torch::kFloat32);
+  auto x = embedding_->forward(pass.rows.tokens, direct ? type : torch::kFloat32);
   if (shift_.defined()) x = shifted(x, before, pass);
   const auto& position = pass.rows.counts.position;
   if (positions_) x = x + positions_->forward(position.clamp_min(0));
@@ -170,13 +246,30 @@ torch::Tensor Stack::embed(const Side& side, const torch::Tensor& before, const 
                         dropout_seed(*pass.dropout_seed, 0, DropoutSite::kEmbedding));
 }
 
+std::pair<torch::Tensor, size_t> Stack::begin(const Side& side, const Pass& pass,
+                                              const PassOptions& options) const {
+  if (!side.known.defined()) {
+    torch::Tensor before;  // the tokens in front of rows that are not one behind the other
+    if (options.share && shift_.defined()) before = options.share->own(side.tokens.roll(1, 1));
+    return {embed(side, before, pass, options.type), 0};
+  }
+  const auto [batch, length] = std::pair(side.tokens.size(0), side.tokens.size(1));
+  TEMPERA_CHECK(side.known.sizes() == torch::IntArrayRef({batch, length, config_.width}) &&
+                    side.known_layers >= 0 && side.known_layers <= std::ssize(blocks_),
+                "rows ", side.known.sizes(), " behind ", side.known_layers, " layers given for ",
+                side.tokens.sizes(), " tokens; the model has ", blocks_.size(),
+                " layers of the width ", config_.width);
+  return {side.known.to(options.type), static_cast<size_t>(side.known_layers)};
+}
+
 torch::Tensor Stack::through_blocks(const torch::Tensor& x, const Pass& pass,
-                                    const PassOptions& options) const {
+                                    const PassOptions& options, size_t first) const {
   const auto& observer = options.observer;
-  if (observer) observer(-1, x);
+  if (observer) observer(static_cast<int64_t>(first) - 1, x);
   Residual sum{x};
-  for (size_t layer = 0; layer < blocks_.size(); ++layer) {
+  for (size_t layer = first; layer < blocks_.size(); ++layer) {
     const auto& block = blocks_[layer];
+    if (options.blocks) options.blocks->before(*block);
     if (options.recompute) {
       // What gradients flow back to must be an input, not a captured tensor.
       std::vector<torch::Tensor> inputs = {sum.whole()};
@@ -199,6 +292,7 @@ torch::Tensor Stack::through_blocks(const torch::Tensor& x, const Pass& pass,
     } else {
       sum = block->forward(std::move(sum), pass);
     }
+    if (options.blocks) options.blocks->after(*block, sum.added.defined() ? sum.added : sum.x);
     if (observer) observer(static_cast<int64_t>(layer), sum.whole());
   }
   return norm_ ? norm_->forward(sum) : sum.whole();
@@ -210,7 +304,8 @@ Source Stack::forward(const Side& side, const PassOptions& options,
                 "token types given, and the model has no embeddings for them");
   Pass pass = make_pass(side, options);
   pass.source = source;
-  auto x = through_blocks(embed(side, {}, pass, options.type), pass, options);
+  const auto [rows, first] = begin(side, pass, options);
+  auto x = through_blocks(rows, pass, options, first);
   return {std::move(x), std::move(pass.rows)};
 }
 
@@ -261,6 +356,37 @@ torch::Tensor Stack::extend(const torch::Tensor& tokens, ModelCache& cache,
     sum = blocks_[i]->forward(std::move(sum), pass, &kept);
   }
   cache.append_tokens(tokens);
+  return norm_ ? norm_->forward(sum) : sum.whole();
+}
+
+PagedCache Stack::make_paged_cache(int64_t blocks, int64_t block_size,
+                                   torch::ScalarType type) const {
+  TEMPERA_CHECK(blocks > 0 && block_size > 0, "a cache of ", blocks, " blocks of ", block_size,
+                " rows given; both must be above 0");
+  TEMPERA_CHECK(!relative_bias_,
+                "T5's positions have a bias for each length: sequences of several lengths have no "
+                "pass together");
+  const auto device = embedding_->weight().device();
+  std::vector<LayerCache> layers;
+  for (const auto& block : blocks_)
+    layers.push_back(LayerCache::paged(block->attention().method(), blocks, block_size,
+                                       torch::dtype(type).device(device)));
+  return {std::move(layers), blocks, block_size};
+}
+
+torch::Tensor Stack::extend(const PagedRows& rows, PagedCache& cache, torch::ScalarType type) {
+  const torch::NoGradGuard no_grad;
+  std::optional<ops::RowInvariance> invariance;
+  if (rows.tokens.size(1) == 1) invariance.emplace();
+  const auto device = embedding_->weight().device();
+  cache.place(rows.place(cache, device));
+  const auto tokens = rows.tokens.to(device);
+  const Pass pass = make_pass(tokens, rows.sequences);
+  Residual sum{embed({tokens, {}, {}, {}, {}}, rows.before(device), pass, type)};
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const BlockCache kept{.self = &cache.layer(static_cast<int64_t>(i))};
+    sum = blocks_[i]->forward(std::move(sum), pass, &kept);
+  }
   return norm_ ? norm_->forward(sum) : sum.whole();
 }
 

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "tempera/nn/block.h"
 #include "tempera/nn/model.h"
+#include "tempera/nn/paged_cache.h"
 #include "tempera/nn/positions.h"
 
 namespace tempera::nn {
@@ -14,6 +16,11 @@ struct Side {
   torch::Tensor tokens;  // (B, T) int64
   torch::Tensor types;   // (B, T) int64
   torch::Tensor documents, start, end;
+  // As those of Batch; of a decoder alone.
+  torch::Tensor positions = {}, attention_scale = {};
+  int64_t position_end = 0;
+  torch::Tensor known = {};
+  int64_t known_layers = 0;
 };
 
 Side target_side(const Batch& batch);
@@ -46,20 +53,32 @@ class Stack {
   // Hidden states (B, rows, width) of the tokens (B, rows) behind those in the cache.
   torch::Tensor extend(const torch::Tensor& tokens, ModelCache& cache, torch::ScalarType type);
 
+  // The same in blocks, for sequences that come and go.
+  PagedCache make_paged_cache(int64_t blocks, int64_t block_size, torch::ScalarType type) const;
+  torch::Tensor extend(const PagedRows& rows, PagedCache& cache, torch::ScalarType type);
+
   void set_context(const RopeConfig& rope, int64_t context);
   // Of every layer in order: the self-attention's, then the cross-attention's.
   std::vector<Method*> methods() const;
 
  private:
   Pass make_pass(const Side& side, const PassOptions& options);
+  void spread(Pass& pass, const Side& side) const;
+  // The pass is of this rank's rows.
+  void cut(Pass& pass, const ContextShare& share, const RowCounts& counts) const;
   Pass make_pass(const torch::Tensor& tokens, const ModelCache& cache);
-  // before: (B, 1) the token in front of the first one; undefined: none.
+  Pass make_pass(const torch::Tensor& tokens, const std::vector<PagedSequence>& sequences);
+  // before: (B, 1) the token in front of the first one, undefined: none; of shared rows that in
+  // front of each, (B, rows).
   torch::Tensor embed(const Side& side, const torch::Tensor& before, const Pass& pass,
                       torch::ScalarType type) const;
   torch::Tensor shifted(const torch::Tensor& x, const torch::Tensor& before,
                         const Pass& pass) const;
-  torch::Tensor through_blocks(const torch::Tensor& x, const Pass& pass,
-                               const PassOptions& options) const;
+  torch::Tensor through_blocks(const torch::Tensor& x, const Pass& pass, const PassOptions& options,
+                               size_t first) const;
+  // What the blocks get, and the first of them.
+  std::pair<torch::Tensor, size_t> begin(const Side& side, const Pass& pass,
+                                         const PassOptions& options) const;
   void check_length(int64_t length) const;
   // Of a pass: positions (B, T), undefined where all sequences have [first, first + rows).
   Angles angles(int64_t first, int64_t rows, const torch::Tensor& positions,

@@ -26,6 +26,8 @@ StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, SpecialText specials)
     : tokenizer_(tokenizer), specials_(specials) {}
 
 std::string StreamDecoder::push(int32_t id) {
+  // A model may have more rows than its tokenizer has names.
+  if (id < 0 || id >= tokenizer_.vocabulary()) return {};
   if (specials_ == SpecialText::kSkip && tokenizer_.is_special(id)) return {};
   // A decoder treats the first piece in its own way (no blank before it), so the new id is read
   // behind the one before, and the text of that one is taken off again.

@@ -14,7 +14,7 @@ namespace tempera::text {
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, SpecialText specials = SpecialText::kSkip);
-  // The text that is complete with this id; often empty.
+  // The text that is complete with this id; often empty. One beyond the vocabulary has none.
   std::string push(int32_t id);
   // What still waits, at the end.
   std::string finish();
