@@ -25,7 +25,7 @@ void seed_option(Options& options, int64_t& seed) {
 }
 
 void out_option(Options& options, std::string& folder) {
-  options.option("out", folder, "output folder: a new or empty one, or that of the run to continue",
+  options.option("out", folder, "output folder: new or empty, or that of a run to continue",
                  {.local = true, .section = Section::kOutput});
 }
 

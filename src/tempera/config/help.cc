@@ -157,7 +157,8 @@ std::string meaning_text(const Entry& entry, bool all) {
   if (!domain.choices.empty() && !spells_choices(entry)) add(expectation(entry.kind, domain));
   if (all) add(range_text(domain));
   if (has_default(entry) && (entry.kind != Kind::kBool || is_on(entry)))
-    add("default " + plain_text(entry.declaration.value));
+    if (const auto value = plain_text(entry.declaration.value); !value.empty())
+      add("default " + value);
   if (all && !entry.declaration.alias.empty()) add("key " + entry.name());
   return entry.declaration.help + (facts.empty() ? "" : " [" + facts + "]");
 }

@@ -11,13 +11,14 @@
 namespace tempera::config {
 
 // The sections in the order of the help, with their titles.
-inline constexpr std::array<std::pair<Section, std::string_view>, 9> kSections = {
+inline constexpr std::array<std::pair<Section, std::string_view>, 10> kSections = {
     {{Section::kData, "Data"},
      {Section::kModel, "Model"},
      {Section::kTemperature, "Temperature"},
      {Section::kTraining, "Training"},
      {Section::kMeasuring, "Measuring"},
      {Section::kText, "Generation"},
+     {Section::kServer, "Server"},
      {Section::kOutput, "Output"},
      {Section::kComputing, "Computing"},
      {Section::kOther, "Other options"}}};

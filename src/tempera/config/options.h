@@ -35,6 +35,7 @@ enum class Section {
   kTraining,
   kMeasuring,
   kText,
+  kServer,
   kOutput,
   kComputing
 };

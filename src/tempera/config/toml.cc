@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdint>  // toml++ 3.3 leaves it to its user
 
 #include "tempera/base/error.h"
 

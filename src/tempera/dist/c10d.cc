@@ -1,12 +1,16 @@
 #include "tempera/dist/c10d.h"
 
 #include <c10/util/Flags.h>
+#include <netinet/in.h>
+#include <resolv.h>
 
 #include <cstdlib>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "tempera/base/error.h"
+#include "tempera/dist/environment.h"
 #include "tempera/ops/torch.h"
 
 #define USE_C10D_GLOO
@@ -55,6 +59,24 @@ class Several final : public Pending {
 at::Tensor part_of(const at::Tensor& flat, int rank, int size) {
   return flat.narrow(0, rank * (flat.size(0) / size), flat.size(0) / size);
 }
+
+// torch asks a name server for the name of every address that it connects to. One that does not
+// answer takes 10 seconds; here none is asked by this thread, and torch gives up asking.
+class NoNameServers {
+ public:
+  NoNameServers() : known_(::res_init() == 0) {
+    if (known_) std::swap(servers_, _res.nscount);
+  }
+  ~NoNameServers() {
+    if (known_) std::swap(servers_, _res.nscount);
+  }
+  NoNameServers(const NoNameServers&) = delete;
+  NoNameServers& operator=(const NoNameServers&) = delete;
+
+ private:
+  bool known_;
+  int servers_ = 0;
+};
 
 // On one machine the loopback is there whatever its name resolves to. Over several,
 // GLOO_SOCKET_IFNAME names the network as it does in PyTorch.
@@ -112,14 +134,25 @@ Store::Store(const Meeting& meeting, Seconds timeout) {
   options.isServer = meeting.host;
   options.waitWorkers = false;
   options.timeout = milliseconds(timeout);
+  std::optional<NoNameServers> here;
+  if (is_loopback(meeting.address)) here.emplace();
   auto tcp = c10::make_intrusive<c10d::TCPStore>(meeting.address, options);
   state_ = std::make_unique<State>(
       State{tcp, c10::make_intrusive<c10d::PrefixStore>(meeting.prefix, tcp)});
 }
 
+Store::Store(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
 Store::~Store() = default;
 
+std::unique_ptr<Store> Store::under(const std::string& prefix) const {
+  return std::unique_ptr<Store>(new Store(std::make_unique<State>(
+      State{state_->tcp, c10::make_intrusive<c10d::PrefixStore>(prefix, state_->store)})));
+}
+
 uint16_t Store::port() const { return state_->tcp->getPort(); }
+
+void Store::set_timeout(Seconds timeout) { state_->tcp->setTimeout(milliseconds(timeout)); }
 
 void Store::set(const std::string& key, const std::string& text) {
   state_->store->set(key, bytes_of(text));

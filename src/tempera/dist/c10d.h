@@ -31,15 +31,20 @@ class Store {
   Store& operator=(const Store&) = delete;
 
   uint16_t port() const;
+  // Of what waits in it from now on.
+  void set_timeout(Seconds timeout);
   void set(const std::string& key, const std::string& text);
   std::optional<std::string> find(const std::string& key);
   // The text, unless there is one already; gives what stands there then.
   std::string set_first(const std::string& key, const std::string& text);
   int64_t add(const std::string& key, int64_t number);
+  // The same connection, with keys of its own.
+  std::unique_ptr<Store> under(const std::string& prefix) const;
 
  private:
   friend class Group;
   struct State;
+  explicit Store(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 

@@ -55,6 +55,10 @@ int64_t needed(const std::optional<int64_t>& value, const char* name) {
 
 }  // namespace
 
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "localhost" || address == "::1";
+}
+
 std::optional<Place> place_from(const Lookup& lookup) {
   const Variables variables(lookup);
   const auto address = variables.text("MASTER_ADDR");
@@ -64,11 +68,12 @@ std::optional<Place> place_from(const Lookup& lookup) {
   place.rank = needed(either(variables, "RANK", "SLURM_PROCID", 0), "RANK");
   place.size = needed(either(variables, "WORLD_SIZE", "SLURM_NTASKS", 1), "WORLD_SIZE");
   place.local_rank = either(variables, "LOCAL_RANK", "SLURM_LOCALID", 0).value_or(place.rank);
-  place.local_size =
-      either(variables, "LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", 1).value_or(place.size);
+  // Who does not know where the others are must not look for them on this machine.
+  place.local_size = either(variables, "LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", 1)
+                         .value_or(address && is_loopback(*address) ? place.size : 1);
   place.port = variables.number("MASTER_PORT", 1, 65535).value_or(kUsualPort);
   place.hosted = variables.text("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
-  place.restarts = variables.number("TORCHELASTIC_RESTART_COUNT", 0, kMostRanks).value_or(0);
+  place.elastic = place.hosted && variables.text("TORCHELASTIC_RUN_ID");
   if (place.rank >= place.size)
     throw UsageError(concat("the environment says rank ", place.rank, " of ", place.size,
                             "; ranks count from 0"));

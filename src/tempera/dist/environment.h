@@ -16,7 +16,7 @@ struct Place {
   std::string address = {};  // where the ranks meet
   int64_t port = 0;
   bool hosted = false;   // a launcher keeps the meeting point; else rank 0 does
-  int64_t restarts = 0;  // how often the launcher has started the ranks again
+  bool elastic = false;  // and keeps it when it starts the ranks again
 };
 
 using Lookup = std::function<const char*(const char* name)>;
@@ -26,5 +26,8 @@ using Lookup = std::function<const char*(const char* name)>;
 // a process that nobody placed. Throws UsageError where they contradict each other.
 std::optional<Place> place_from(const Lookup& lookup);
 std::optional<Place> place_from_environment();
+
+// Whether it can only be this machine's.
+bool is_loopback(const std::string& address);
 
 }  // namespace tempera::dist

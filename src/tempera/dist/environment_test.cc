@@ -39,7 +39,7 @@ TEST(Environment, TorchrunSaysEverything) {
                                {"MASTER_ADDR", "node0"},
                                {"MASTER_PORT", "1234"},
                                {"TORCHELASTIC_USE_AGENT_STORE", "True"},
-                               {"TORCHELASTIC_RESTART_COUNT", "2"}});
+                               {"TORCHELASTIC_RUN_ID", "job"}});
   ASSERT_TRUE(place);
   EXPECT_EQ(place->rank, 5);
   EXPECT_EQ(place->size, 8);
@@ -48,7 +48,7 @@ TEST(Environment, TorchrunSaysEverything) {
   EXPECT_EQ(place->address, "node0");
   EXPECT_EQ(place->port, 1234);
   EXPECT_TRUE(place->hosted);
-  EXPECT_EQ(place->restarts, 2);
+  EXPECT_TRUE(place->elastic);
 }
 
 TEST(Environment, SlurmSaysTheRestWhereAnAddressIsGiven) {
@@ -64,6 +64,21 @@ TEST(Environment, SlurmSaysTheRestWhereAnAddressIsGiven) {
   EXPECT_EQ(place->local_size, 2);
   EXPECT_EQ(place->port, 29500);
   EXPECT_FALSE(place->hosted);
+}
+
+TEST(Environment, RanksAreOnOneMachineOnlyWhereTheAddressSaysSo) {
+  const auto local_size = [](const char* address) {
+    return place_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", address}})->local_size;
+  };
+  EXPECT_EQ(local_size("127.0.0.1"), 2);
+  EXPECT_EQ(local_size("localhost"), 2);
+  EXPECT_EQ(local_size("node0"), 1);
+  EXPECT_EQ(local_size("10.0.0.1"), 1);
+  const auto slurm = place_of({{"MASTER_ADDR", "node0"},
+                               {"SLURM_PROCID", "1"},
+                               {"SLURM_NTASKS", "2"},
+                               {"SLURM_LOCALID", "0"}});
+  EXPECT_EQ(slurm->local_size, 1);
 }
 
 TEST(Environment, ContradictionsAreNamed) {

@@ -175,9 +175,11 @@ class Ranks {
 
 void run_ranks(int64_t ranks) {
   const InterruptGuard guard;
-  Store store({.address = kLoopback, .port = 0, .host = true, .prefix = "tempera/attempt_0"},
+  Store store({.address = kLoopback, .port = 0, .host = true, .prefix = kMeetingPrefix},
               Seconds(60));
-  if (const int code = Ranks(ranks, store, store.port()).wait(); code != 0) throw RanksFailed(code);
+  const auto attempt = store.under(attempt_name(0));
+  if (const int code = Ranks(ranks, *attempt, store.port()).wait(); code != 0)
+    throw RanksFailed(code);
 }
 
 }  // namespace tempera::dist

@@ -10,13 +10,14 @@ void Options::declare(config::Options& options) {
   config::Attributes rare = local;
   rare.rare = true;
   options.option("ranks", ranks, config::range(0, 4096),
-                 "processes that train together on this machine; 0: as torchrun says, or one",
+                 "processes to start on this machine; 0: one, or those that torchrun started",
                  local);
   options.option("backend", backend, kNames,
                  "how ranks talk to each other; auto: nccl between GPUs, gloo between CPUs", rare);
   options.option("rank-timeout", timeout, config::range(1, 1e6),
                  "seconds that ranks wait for one that is missing or hangs", rare);
-  options.option("log-ranks", log_ranks, "messages of all ranks, not of the first alone", rare);
+  options.option("log-ranks", log_ranks, "show the messages of all ranks, not only of the first",
+                 rare);
 }
 
 }  // namespace tempera::dist

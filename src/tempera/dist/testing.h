@@ -14,7 +14,7 @@ namespace tempera::dist {
 // What each rank's job threw; empty: nothing.
 inline std::vector<std::string> run_in_threads(int64_t ranks, const Options& options,
                                                const std::function<void(World&)>& job) {
-  Store host({.address = "127.0.0.1", .port = 0, .host = true, .prefix = "host"}, Seconds(10));
+  Store host({.address = "127.0.0.1", .port = 0, .host = true, .prefix = "host"}, Seconds(60));
   std::vector<std::string> errors(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < ranks; ++rank)

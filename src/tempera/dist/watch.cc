@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tempera/base/files.h"
+#include "tempera/base/interrupt.h"
 
 namespace tempera::dist {
 namespace {
@@ -25,6 +26,7 @@ constexpr Seconds kObservation{2};
 // For a rank to find by itself what the others know.
 constexpr Seconds kGrace{5};
 constexpr const char* kFailed = "failed";
+constexpr const char* kAttempts = "attempts";
 
 std::string machine() {
   std::array<char, 256> name{};
@@ -53,6 +55,30 @@ std::optional<Failure> noted_failure(Store& store) {
   if (!text) return std::nullopt;
   const size_t space = text->find(' ');
   return Failure{std::strtoll(text->c_str(), nullptr, 10), text->substr(space + 1)};
+}
+
+std::string attempt_name(int64_t attempt) { return concat("attempt_", attempt); }
+
+int64_t join_attempt(Store& store, const Place& place, Seconds timeout) {
+  if (place.rank == 0) return store.add(kAttempts, 1);
+  const auto end = Clock::now() + timeout;
+  std::pair<int64_t, std::optional<std::string>> before;
+  do {
+    const int64_t attempt = store.add(kAttempts, 0);
+    const auto find = [&](const char* what, int64_t rank) {
+      return store.find(concat(attempt_name(attempt), "/", key(what, rank)));
+    };
+    std::pair now(attempt, find("sign", 0));
+    const bool moves = before.second && now.first == before.first && now.second != before.second;
+    // An attempt that this rank was in is over, though the others may not know yet.
+    if (moves && !find("name", place.rank)) return attempt;
+    before = std::move(now);
+    stop_if_interrupted(kBeforeMeeting);
+    std::this_thread::sleep_for(Seconds(0.2));
+  } while (Clock::now() < end);
+  throw Error(concat("rank 0 did not come within ", timeout.count(), " s to where the ranks meet (",
+                     place.address, ":", place.port,
+                     "); see what became of it, or give --rank-timeout more"));
 }
 
 void write_error_file(const std::string& message) {
@@ -101,6 +127,7 @@ void Watch::meet() {
       if (!store_->find(key("name", rank))) missing.push_back(rank);
     check();
     if (missing.empty()) return;
+    stop_if_interrupted(kBeforeMeeting);
   } while (Clock::now() < end && sleep(Seconds(0.05)));
   const auto stands = note_failure(
       *store_,

@@ -28,6 +28,10 @@ class RankFailure : public Error {
   bool silent_;
 };
 
+// Of a rank that a signal reaches before all are there.
+inline constexpr const char* kBeforeMeeting =
+    "interrupted before the ranks had met; nothing was written";
+
 // Why the ranks stop, and who found out.
 struct Failure {
   int64_t by = 0;  // a rank, or kLauncher
@@ -37,6 +41,16 @@ inline constexpr int64_t kLauncher = -1;
 // Notes it in the store, unless something is noted; gives what stands there.
 Failure note_failure(Store& store, const Failure& failure);
 std::optional<Failure> noted_failure(Store& store);
+
+// Of all keys at the meeting point.
+inline constexpr const char* kMeetingPrefix = "tempera";
+
+// The number of the attempt that this rank takes part in, and whose keys are under its name in the
+// store. The launchers of several machines each count for themselves, and what earlier attempts
+// wrote stands in the store: rank 0 begins an attempt, and the others wait until one has begun
+// whose rank 0 lives. Throws Error where none does.
+int64_t join_attempt(Store& store, const Place& place, Seconds timeout);
+std::string attempt_name(int64_t attempt);
 
 // Signs of life. Every rank writes a sign twice a second and reads that of the next rank, so that
 // one which dies, stops or loses its network is found by another however many they are. Once a
@@ -66,7 +80,6 @@ class Watch {
   void check();
   // The work is done: a rank that ends from now on has not failed.
   void leave();
-  bool has_left(int64_t rank);
 
  private:
   struct Sign {
@@ -83,6 +96,7 @@ class Watch {
   std::optional<int64_t> rank_behind();
   std::string hang_of(int64_t rank);
   void end_process(const Failure& failure);
+  bool has_left(int64_t rank);
   Failure lost_meeting_point() const;
   std::optional<Sign> sign_of(int64_t rank);
   std::vector<std::optional<Sign>> signs();

@@ -3,7 +3,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <csignal>
+#include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -28,6 +28,8 @@ Group::Kind group_kind(BackendChoice choice, c10::DeviceType device) {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 // Two ranks on one GPU work, slowly, through Gloo alone.
 void check_gpus(const Place& place, Group::Kind kind) {
   const auto there = static_cast<int64_t>(torch::cuda::device_count());
@@ -37,25 +39,49 @@ void check_gpus(const Place& place, Group::Kind kind) {
                             ", or --device cpu, or --backend gloo for several ranks on one GPU"));
 }
 
-std::unique_ptr<Store> open_store(const Place& place, bool host, Seconds timeout) {
+constexpr Seconds kShortestTry{1};
+
+Store::Meeting meeting_of(const Place& place, bool host) {
+  return {.address = place.address,
+          .port = static_cast<uint16_t>(place.port),
+          .host = host,
+          .prefix = kMeetingPrefix};
+}
+
+Error no_answer(const Place& place, Seconds timeout) {
+  return Error(concat("the meeting point of the ranks at ", place.address, ":", place.port,
+                      " did not answer within ", timeout.count(),
+                      " s; is rank 0 running, are MASTER_ADDR and MASTER_PORT right, and does a "
+                      "firewall let them through?"));
+}
+
+std::unique_ptr<Store> host_store(const Place& place, Seconds timeout) {
   try {
-    return std::make_unique<Store>(
-        Store::Meeting{.address = place.address,
-                       .port = static_cast<uint16_t>(place.port),
-                       .host = host,
-                       .prefix = concat("tempera/attempt_", place.restarts)},
-        timeout);
+    return std::make_unique<Store>(meeting_of(place, /*host=*/true), timeout);
   } catch (const std::exception& error) {
     const std::string words = error.what();
-    const std::string where = concat(place.address, ":", place.port);
-    if (host)
-      throw Error(concat("rank 0 cannot open the meeting point of the ranks at ", where, ": ",
-                         words.substr(0, words.find('\n')), "; is MASTER_PORT taken?"));
-    throw Error(concat("rank ", place.rank, ": the meeting point of the ranks at ", where,
-                       " did not answer within ", timeout.count(),
-                       " s; is rank 0 running, are MASTER_ADDR and MASTER_PORT right, and does a "
-                       "firewall let them through?"));
+    throw Error(concat("the meeting point of the ranks cannot be opened at ", place.address, ":",
+                       place.port, ": ", words.substr(0, words.find('\n')),
+                       "; is MASTER_PORT taken?"));
   }
+}
+
+std::unique_ptr<Store> find_store(const Place& place, Seconds timeout) {
+  const auto start = Clock::now();
+  // Nothing interrupts a try. They grow, as a busy meeting point takes its time.
+  for (Seconds passed{0}; passed < timeout; passed = Clock::now() - start) {
+    try {
+      auto store =
+          std::make_unique<Store>(meeting_of(place, /*host=*/false),
+                                  std::min(std::max(passed, kShortestTry), timeout - passed));
+      store->set_timeout(timeout);
+      return store;
+    } catch (const std::exception&) {
+      stop_if_interrupted(kBeforeMeeting);
+      std::this_thread::sleep_for(Seconds(0.1));
+    }
+  }
+  throw no_answer(place, timeout);
 }
 
 }  // namespace
@@ -63,7 +89,9 @@ std::unique_ptr<Store> open_store(const Place& place, bool host, Seconds timeout
 struct World::Connection {
   std::unique_ptr<Store> store;
   Watch watch;
-  std::optional<Group> group;
+  Group::Kind kind;
+  Seconds timeout;
+  std::unique_ptr<Group> group;
 };
 
 World::World() = default;
@@ -73,36 +101,47 @@ World::World(const Place& place, const Options& options, c10::DeviceType device)
   if (alone()) return;
   const Seconds timeout(options.timeout);
   // Two connections: in one of them the watch must not wait behind anything.
-  auto store = open_store(place, !place.hosted && is_first(), timeout);
-  auto watched = open_store(place, false, timeout);
+  const bool host = !place.hosted && is_first();
+  const auto store = host ? host_store(place, timeout) : find_store(place, timeout);
+  const auto watched = find_store(place, timeout);
+  const std::string attempt =
+      attempt_name(place.elastic ? join_attempt(*store, place, timeout) : 0);
   connection_.reset(new Connection{
-      std::move(store),
-      Watch(std::move(watched), place, {.timeout = timeout, .all_speak = all_speak_}),
-      std::nullopt});
-  connection_->watch.meet();
+      store->under(attempt),
+      Watch(watched->under(attempt), place, {.timeout = timeout, .all_speak = all_speak_}),
+      Group::Kind::kGloo, timeout, nullptr});
   tell_others([&] {
-    const Group::Kind kind = group_kind(options.backend, device);
-    if (device == c10::kCUDA) check_gpus(place, kind);
-    try {
-      connection_->group.emplace(kind, *connection_->store,
-                                 Group::Rank{.rank = place.rank,
-                                             .size = place.size,
-                                             .one_machine = place.local_size == place.size},
-                                 timeout);
-    } catch (const std::exception& error) {
-      throw connection_->watch.explain(error.what());
-    }
+    connection_->watch.meet();
+    connection_->kind = group_kind(options.backend, device);
+    if (device == c10::kCUDA) check_gpus(place, connection_->kind);
+    connection_->group = open_group("world", {.rank = place.rank, .size = place.size});
     barrier();
   });
+}
+
+std::unique_ptr<Group> World::open_group(const std::string& name, const Group::Rank& rank) {
+  Group::Rank placed = rank;
+  placed.one_machine = place_.local_size == place_.size;
+  try {
+    const auto store = connection_->store->under(name);
+    return std::make_unique<Group>(connection_->kind, *store, placed, connection_->timeout);
+  } catch (const std::exception& error) {
+    throw connection_->watch.explain(error.what());
+  }
 }
 
 World::~World() = default;
 
 World::Work World::start(const std::function<std::unique_ptr<Pending>(Group&)>& operation) {
   if (alone()) return {};
+  return start_in(*connection_->group, operation);
+}
+
+World::Work World::start_in(Group& group,
+                            const std::function<std::unique_ptr<Pending>(Group&)>& operation) {
   connection_->watch.count_exchange();
   try {
-    return {*this, operation(*connection_->group)};
+    return {*this, operation(group)};
   } catch (const std::exception& error) {
     throw connection_->watch.explain(error.what());
   }
@@ -175,23 +214,52 @@ std::string World::from_first(const std::string& text) {
   return exchange(is_first() ? text : "").front();
 }
 
-void World::first(const std::function<void()>& work) {
-  if (is_first()) work();
-  if (alone()) return;
-  // By a key in the store: an exchange would have to end within the timeout.
-  const std::string key = concat("first/", firsts_++);
-  if (is_first()) return connection_->store->set(key, "");
+void World::wait_until(const std::function<bool()>& there) {
+  const auto start = Clock::now();
   try {
-    while (!connection_->store->find(key)) {
+    while (!there()) {
       connection_->watch.check();
-      if (connection_->watch.has_left(0))
-        throw Interrupted(SIGTERM, "the first rank was interrupted while it prepared the data");
-      stop_if_interrupted("interrupted while the first rank was preparing the data");
-      std::this_thread::sleep_for(Seconds(0.02));
+      // Soon again at first; seldom where it takes long, as every rank asks the one store.
+      const Seconds passed = Clock::now() - start;
+      std::this_thread::sleep_for(std::clamp(passed / 10, Seconds(0.001), Seconds(0.5)));
     }
   } catch (const c10::Error& error) {
     throw connection_->watch.explain(error.what());
   }
+}
+
+void World::first(const std::function<void()>& work) {
+  if (alone()) return work();
+  Store& store = *connection_->store;
+  const std::string key = concat("first/", waits_++);
+  // The first word stands for all: 0, the work is done, or the signal that came before.
+  std::optional<std::string> outcome;
+  const auto settle = [&](int signal) { outcome = store.set_first(key, std::to_string(signal)); };
+  if (is_first()) {
+    try {
+      work();
+    } catch (const Interrupted& error) {
+      settle(error.signal());
+      throw;
+    }
+    settle(0);
+  } else {
+    wait_until([&] {
+      outcome = store.find(key);
+      if (const int signal = InterruptGuard::signal(); !outcome && signal != 0) settle(signal);
+      return outcome.has_value();
+    });
+  }
+  if (const int signal = std::stoi(*outcome); signal != 0)
+    throw Interrupted(signal, "interrupted while the first rank was preparing the data");
+}
+
+void World::await_all() {
+  if (alone()) return;
+  Store& store = *connection_->store;
+  const std::string key = concat("all/", waits_++);
+  bool here = false;
+  wait_until([&] { return store.add(key, std::exchange(here, true) ? 0 : 1) >= size(); });
 }
 
 void World::tell_others(const std::function<void()>& work) {
@@ -224,6 +292,23 @@ void use_local_gpu(const Place& place) {
   if (there == 0) return;
   const c10::impl::VirtualGuardImpl gpus(c10::kCUDA);
   gpus.setDevice({c10::kCUDA, static_cast<c10::DeviceIndex>(place.local_rank % there)});
+}
+
+Team::Team(World& world, int64_t size) : world_(world), size_(size) {
+  TEMPERA_CHECK(size >= 1 && world.size() % size == 0, "teams of ", size, " ranks given, and ",
+                world.size(), " ranks; expected a number that divides them");
+  if (size == 1) return;
+  group_ = world.open_group(concat("team_", number()), {.rank = rank(), .size = size});
+}
+
+void Team::sum_parts(const at::Tensor& flat) const {
+  if (!group_) return;
+  world_.start_in(*group_, [&](Group& group) { return group.sum_parts(flat); }).wait();
+}
+
+void Team::gather_parts(const at::Tensor& flat) const {
+  if (!group_) return;
+  world_.start_in(*group_, [&](Group& group) { return group.gather_parts(flat); }).wait();
 }
 
 void check_agreement(World& world, const Properties& own) {

@@ -70,24 +70,54 @@ class World {
   // That of the first rank.
   std::string from_first(const std::string& text);
   void barrier() { sums({0}); }
-  // The first rank works, however long it takes, and the others wait until it is done.
+  // The first rank works, however long it takes, and the others wait until it is done. A signal to
+  // any of them interrupts all.
   void first(const std::function<void()>& work);
+  // Waits until all ranks are here, however long one takes that lives: before an exchange where
+  // they have read or written files.
+  void await_all();
 
   // Runs the job of this rank. Where it fails the other ranks learn why, and stop.
   void run(const std::function<void()>& job);
 
  private:
+  friend class Team;
   struct Connection;
+  // Opens a group of some of the ranks, this one among them, which meet under the name.
+  std::unique_ptr<Group> open_group(const std::string& name, const Group::Rank& rank);
   // Runs it; the other ranks learn why it failed.
   void tell_others(const std::function<void()>& work);
   Work start(const std::function<std::unique_ptr<Pending>(Group&)>& operation);
+  Work start_in(Group& group, const std::function<std::unique_ptr<Pending>(Group&)>& operation);
+  // As long as no rank fails.
+  void wait_until(const std::function<bool()>& there);
   at::Tensor to_device(const at::Tensor& tensor) const;
 
   Place place_;
   bool all_speak_ = false;
   c10::DeviceType device_ = c10::kCPU;
-  int64_t firsts_ = 0;  // calls of first()
+  int64_t waits_ = 0;  // calls of first() and await_all()
   std::unique_ptr<Connection> connection_;
+};
+
+// Neighbours in a world that exchange among themselves: the world is cut into teams of one size,
+// which divides its own. All ranks of the world make their teams together.
+class Team {
+ public:
+  Team(World& world, int64_t size);
+
+  // Among the teams, and in its own.
+  int64_t number() const { return world_.rank() / size_; }
+  int64_t rank() const { return world_.rank() % size_; }
+  int64_t size() const { return size_; }
+  // As those of the world.
+  void sum_parts(const at::Tensor& flat) const;
+  void gather_parts(const at::Tensor& flat) const;
+
+ private:
+  World& world_;
+  int64_t size_;
+  std::unique_ptr<Group> group_;
 };
 
 // What this process computes on GPUs is computed on that of its place among the ranks of the

@@ -65,5 +65,25 @@ TEST(BucketPlan, WhatTheBackwardPassCompletesFirstComesFirst) {
     }
 }
 
+TEST(BucketPlan, EveryBlockHasBucketsOfItsOwn) {
+  const auto parameters = some_parameters();
+  std::vector<int64_t> blocks(parameters.size(), -1);
+  for (size_t i = 1; i < parameters.size(); ++i) blocks[i] = static_cast<int64_t>(i - 1) / 4;
+  for (const bool whole : {false, true}) {
+    const auto plans =
+        plan_buckets(parameters, {.ranks = 2, .whole_matrices = whole, .blocks = blocks});
+    EXPECT_EQ(plans.size(), whole ? 11U : 6U);
+    EXPECT_EQ(plans.front().block, 4);
+    EXPECT_EQ(plans.back().block, -1);
+    size_t places = 0;
+    for (const BucketPlan& plan : plans)
+      for (const Place& place : plan.places) {
+        EXPECT_EQ(blocks[place.parameter], plan.block);
+        places += 1;
+      }
+    EXPECT_EQ(places, parameters.size());
+  }
+}
+
 }  // namespace
 }  // namespace tempera::train

@@ -217,5 +217,33 @@ TEST(RunLog, DropsWhatAResumedRunWritesAgainAndATornLine) {
   EXPECT_EQ(lines[1]["step"], 2);
 }
 
+TEST(LogReader, FollowsALogThatIsWritten) {
+  const TempFolder folder;
+  const auto path = folder.path() / "log.jsonl";
+  LogReader reader(path);
+  const auto steps = [&](bool anew) {
+    const auto news = reader.read();
+    EXPECT_EQ(news.anew, anew);
+    std::vector<int64_t> found;
+    for (const auto& line : news.lines) found.push_back(line["step"]);
+    return found;
+  };
+  using Steps = std::vector<int64_t>;
+  EXPECT_EQ(steps(false), Steps());
+  const auto append = [&](const char* text) { std::ofstream(path, std::ios::app) << text; };
+  append("{\"step\": 1}\n{\"step\": 2}\n{\"st");
+  EXPECT_EQ(steps(false), (Steps{1, 2}));
+  EXPECT_EQ(steps(false), Steps());
+  append("ep\": 3}\n");
+  EXPECT_EQ(steps(false), (Steps{3}));
+  append("{\"step\": 4, torn");
+  EXPECT_EQ(steps(false), Steps());
+  // A run that goes on from step 2 has the log anew, whether it is as long as the old one or not.
+  RunLog log(path, 2);
+  for (const int64_t step : {3, 4}) log.append({{"step", step}, {"loss", 0.5}});
+  EXPECT_EQ(steps(true), (Steps{1, 2, 3, 4}));
+  EXPECT_EQ(steps(false), Steps());
+}
+
 }  // namespace
 }  // namespace tempera::train

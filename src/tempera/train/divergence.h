@@ -16,7 +16,7 @@ class Diverged : public Error {
 
 // Runs a pass that gave a loss or gradients that are not finite again, and tells in words where the
 // first number that is not finite came up: a parameter, the activations of a layer, or its
-// gradients.
+// gradients. Empty: nowhere.
 std::string find_divergence(nn::Model& model, const std::vector<nn::Batch>& batches,
                             double label_smoothing);
 

@@ -1,11 +1,20 @@
 #include "tempera/train/graph_step.h"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "tempera/base/error.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::train {
+namespace {
+
+// What of a batch a graph reads.
+constexpr std::array kParts = {&nn::Batch::tokens, &nn::Batch::targets, &nn::Batch::shares,
+                               &nn::Batch::positions, &nn::Batch::attention_scale};
+
+}  // namespace
 
 bool GraphStep::possible(const nn::Model& model, const torch::Device& device,
                          const OptimizerOptions& options) {
@@ -23,6 +32,14 @@ GraphStep::GraphStep(nn::Model& model, Optimizer& optimizer, const OptimizerOpti
       label_smoothing_(label_smoothing),
       numbers_(torch::zeros({3}, torch::dtype(torch::kFloat32).device(torch::kCUDA))) {}
 
+bool GraphStep::has_shape_of(const nn::Batch& batch) const {
+  return batch_.position_end == batch.position_end && std::ranges::all_of(kParts, [&](auto part) {
+           const auto &mine = batch_.*part, &other = batch.*part;
+           return mine.defined() == other.defined() &&
+                  (!mine.defined() || mine.sizes() == other.sizes());
+         });
+}
+
 bool GraphStep::takes(const nn::Batch& batch) {
   return !batch.documents.defined() && !batch.key_start.defined() && !batch.key_end.defined() &&
          !batch.source.defined();
@@ -31,7 +48,10 @@ bool GraphStep::takes(const nn::Batch& batch) {
 void GraphStep::load(const nn::Batch& batch) {
   TEMPERA_CHECK(takes(batch),
                 "a graph has no mask, and a batch with documents or padding is given");
-  prefetch_.start({batch.tokens, batch.targets});
+  offered_ = batch;
+  std::vector<torch::Tensor> parts;
+  for (const auto part : kParts) parts.push_back(batch.*part);
+  prefetch_.start(parts);
 }
 
 torch::Tensor GraphStep::forward_and_backward() {
@@ -44,6 +64,7 @@ torch::Tensor GraphStep::forward_and_backward() {
 
 void GraphStep::record() {
   update_.reset();
+  gradients_.clear();
   copies_ = std::make_unique<WeightCopies>(model_);
   graph_ = std::make_unique<ops::CudaGraph>();
   model_.train();
@@ -67,18 +88,22 @@ void GraphStep::record() {
         update_->step(result);
       });
   update_->set_gradients();
+  for (const torch::Tensor& parameter : model_.parameters())
+    if (parameter.grad().defined()) gradients_.push_back({parameter, parameter.grad()});
 }
 
 void GraphStep::start(double rate) {
   const auto next = prefetch_.take();
-  if (!graph_ || batch_.tokens.sizes() != next[0].sizes()) {
-    batch_.tokens = next[0].clone();
-    batch_.targets = next[1].clone();
-    record();
-  } else {
-    batch_.tokens.copy_(next[0]);
-    batch_.targets.copy_(next[1]);
+  const bool recorded = graph_ && has_shape_of(offered_);
+  for (size_t i = 0; i < kParts.size(); ++i) {
+    auto& part = batch_.*kParts[i];
+    if (!recorded)
+      part = next[i].defined() ? next[i].clone() : next[i];
+    else if (part.defined())
+      part.copy_(next[i]);
   }
+  batch_.position_end = offered_.position_end;
+  if (!recorded) record();
   const int64_t last = std::exchange(step_, optimizer_.count_step());
   // The weights may have been changed without us: by another update, or by an operator.
   if (step_ != last + 1 || copies_->stale()) copies_->refresh();
@@ -93,6 +118,7 @@ void GraphStep::start(double rate) {
 
 GraphStep::Result GraphStep::finish() {
   const auto host = numbers_.cpu();
+  for (const Gradient& kept : gradients_) kept.parameter.mutable_grad() = kept.gradient;
   return {host[0].item<double>(), host[1].item<double>(), batch_.tokens.numel()};
 }
 

@@ -42,24 +42,32 @@ class GraphStep {
     double norm = 0;  // of the gradients, before clipping
     int64_t tokens = 0;
   };
-  // Where one of them is not finite, nothing was updated.
+  // Where one of them is not finite, nothing was updated. The parameters then have the gradients of
+  // this step, also where steps without a graph came between.
   Result finish();
 
  private:
   void record();
   torch::Tensor forward_and_backward();
+  bool has_shape_of(const nn::Batch& batch) const;
 
   nn::Model& model_;
   Optimizer& optimizer_;
   OptimizerOptions options_;
   double label_smoothing_;
   ops::Prefetch prefetch_;
+  nn::Batch offered_;                     // what load() was given last
   nn::Batch batch_;                       // what the graph reads
   torch::Tensor numbers_;                 // (3) loss, norm, factor of clipping
   int64_t step_ = 0;                      // the last one
   std::unique_ptr<WeightCopies> copies_;  // which the update keeps
   std::unique_ptr<ops::AdamWList> update_;
   std::unique_ptr<ops::CudaGraph> graph_;
+  // Of the parameters that have one: where the graph writes it.
+  struct Gradient {
+    torch::Tensor parameter, gradient;
+  };
+  std::vector<Gradient> gradients_;
 };
 
 // Hands batches to a graph, one step ahead where there is time for it. What the graph does not take

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tempera/nn/testing_model.h"
 #include "tempera/ops/graph.h"
 #include "tempera/ops/torch.h"
@@ -61,6 +63,41 @@ TEST(GraphStep, FollowsTheStepsWithoutAGraph) {
       EXPECT_NEAR(rounded[i], converted[i], 1e-3 * converted[i]) << method << ", step " << i;
     }
     EXPECT_NE(expected.front(), expected.back());
+  }
+}
+
+// A batch with documents between two steps in the graph leaves its own gradients behind.
+TEST(GraphStep, LeavesTheGradientsOfItsStep) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU that torch can use";
+  if (!ops::CudaGraph::possible(torch::kCUDA)) GTEST_SKIP() << "this program has no CUDA kernels";
+  const auto model = nn::make_model(nn::with_method(nn::tiny_config(), "ssa"), 1);
+  model->to(torch::kCUDA);
+  model->train();
+  const auto parameters = model->parameter_list();
+  const OptimizerOptions options;
+  const auto optimizer = make_optimizer(options, parameters);
+  GraphStep graph(*model, *optimizer, options, /*label_smoothing=*/0);
+  nn::Batch batch = nn::tiny_batch();
+  const auto eager = [&] {
+    nn::Batch moved = batch;
+    for (auto* tensor : {&moved.tokens, &moved.targets}) *tensor = tensor->cuda();
+    model->zero_grad();
+    model->loss(moved).backward();
+    return gradient_norms(parameters);
+  };
+  for (int step = 0; step < 4; ++step) {
+    batch.tokens = (batch.tokens + 1) % 11;
+    const auto expected = eager();
+    graph.load(batch);
+    graph.start(options.learning_rate);
+    const double norm = graph.finish().norm;
+    const auto found = gradient_norms(parameters);
+    double squares = 0;
+    for (size_t i = 0; i < found.size(); ++i) {
+      EXPECT_NEAR(found[i], expected[i], 1e-4 * norm) << parameters[i].name << ", step " << step;
+      squares += found[i] * found[i];
+    }
+    EXPECT_NEAR(std::sqrt(squares), norm, 1e-4 * norm);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "tempera/train/log.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,21 +22,58 @@ constexpr uint64_t kMostLog = uint64_t{1} << 36;
   throw Error(concat("cannot write ", path.string(), ": ", std::generic_category().message(errno)));
 }
 
+[[noreturn]] void fail_to_read(const std::filesystem::path& path, int descriptor) {
+  const std::string reason = std::generic_category().message(errno);
+  if (descriptor >= 0) ::close(descriptor);
+  throw Error(concat("cannot read ", path.string(), ": ", reason));
+}
+
+// Adds the lines up to the first that is torn, and gives where that begins.
+size_t take_lines(std::string_view text, std::vector<Json>& lines) {
+  size_t begin = 0;
+  while (true) {
+    const size_t end = text.find('\n', begin);
+    if (end == std::string_view::npos) return begin;
+    Json line = Json::parse(text.substr(begin, end - begin), nullptr, /*allow_exceptions=*/false);
+    if (!line.is_object() || !line.contains("step")) return begin;
+    lines.push_back(std::move(line));
+    begin = end + 1;
+  }
+}
+
 }  // namespace
 
 std::vector<Json> read_log(const std::filesystem::path& path) {
   std::vector<Json> lines;
-  const std::string text = read_file(path, kMostLog);
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = text.find('\n', begin);
-    if (end == std::string::npos) break;
-    Json line = Json::parse(std::string_view(text).substr(begin, end - begin), nullptr,
-                            /*allow_exceptions=*/false);
-    if (!line.is_object() || !line.contains("step")) break;
-    lines.push_back(std::move(line));
-    begin = end + 1;
-  }
+  take_lines(read_file(path, kMostLog), lines);
   return lines;
+}
+
+LogReader::News LogReader::read() {
+  News news;
+  const int descriptor = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0 && errno == ENOENT) {
+    news.anew = std::exchange(begin_, 0) > 0;
+    return news;
+  }
+  struct stat found = {};
+  if (descriptor < 0 || ::fstat(descriptor, &found) != 0) fail_to_read(path_, descriptor);
+  const auto size = static_cast<uint64_t>(found.st_size);
+  if (found.st_ino != std::exchange(file_, found.st_ino) || size < begin_)
+    news.anew = std::exchange(begin_, 0) > 0;
+  std::string text(size - begin_, '\0');
+  size_t count = 0;
+  while (count < text.size()) {
+    const ssize_t part = ::pread(descriptor, text.data() + count, text.size() - count,
+                                 static_cast<off_t>(begin_ + count));
+    if (part < 0 && errno == EINTR) continue;
+    if (part < 0) fail_to_read(path_, descriptor);
+    if (part == 0) break;
+    count += static_cast<size_t>(part);
+  }
+  ::close(descriptor);
+  begin_ += take_lines(std::string_view(text).substr(0, count), news.lines);
+  return news;
 }
 
 RunLog::RunLog(std::filesystem::path path, int64_t step) : path_(std::move(path)) {
@@ -52,6 +90,10 @@ RunLog::RunLog(std::filesystem::path path, int64_t step) : path_(std::move(path)
 
 RunLog::~RunLog() { ::close(descriptor_); }
 
+void RunLog::mirror(const std::filesystem::path& folder, const std::string& run) {
+  mirror_ = std::make_unique<EventLog>(folder, run, read_log(path_));
+}
+
 void RunLog::append(const Json& line) {
   const std::string text = line.dump() + "\n";
   std::string_view left = text;
@@ -61,10 +103,12 @@ void RunLog::append(const Json& line) {
     if (written < 0) fail(path_);
     left.remove_prefix(static_cast<size_t>(written));
   }
+  if (mirror_) mirror_->append(line);
 }
 
 void RunLog::sync() {
   if (::fsync(descriptor_) != 0) fail(path_);
+  if (mirror_) mirror_->sync();
 }
 
 }  // namespace tempera::train

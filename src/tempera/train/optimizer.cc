@@ -195,27 +195,36 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
   return std::make_unique<AdamW>(options, std::move(parameters));
 }
 
-double gradient_norm(const std::vector<nn::NamedParameter>& parameters) {
+std::vector<double> gradient_norms(const std::vector<nn::NamedParameter>& parameters) {
   RECORD_FUNCTION("tempera::gradient_norm", {});
   const at::NoGradGuard no_grad;
-  double sum = 0;
-  if (!parameters.empty() && parameters[0].tensor.is_cuda()) {
-    // One number comes back: every wait for the GPU costs more than the sum.
-    std::vector<torch::Tensor> squares;
-    for (const auto& parameter : parameters)
-      if (const auto gradient = parameter.tensor.grad(); gradient.defined())
-        squares.push_back(at::linalg_vector_norm(gradient, 2).to(at::kDouble).square());
-    return squares.empty() ? 0 : std::sqrt(at::stack(squares).sum().item<double>());
-  }
-  for (const auto& parameter : parameters) {
-    const torch::Tensor gradient = parameter.tensor.grad();
+  std::vector<double> norms(parameters.size());
+  std::vector<size_t> waiting;
+  std::vector<torch::Tensor> on_device;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const torch::Tensor gradient = parameters[i].tensor.grad();
     if (!gradient.defined()) continue;
-    auto norm = at::linalg_vector_norm(gradient, 2).item<double>();
+    const torch::Tensor norm = at::linalg_vector_norm(gradient, 2);
+    if (norm.is_cuda()) {
+      // All come back at once: every wait for the GPU costs more than the sums.
+      waiting.push_back(i);
+      on_device.push_back(norm.to(at::kDouble));
+      continue;
+    }
+    norms[i] = norm.item<double>();
     // The squares of large gradients do not fit into float32.
-    if (!std::isfinite(norm))
-      norm = at::linalg_vector_norm(gradient, 2, {}, false, at::kDouble).item<double>();
-    sum += norm * norm;
+    if (!std::isfinite(norms[i]))
+      norms[i] = at::linalg_vector_norm(gradient, 2, {}, false, at::kDouble).item<double>();
   }
+  if (on_device.empty()) return norms;
+  const torch::Tensor host = at::stack(on_device).cpu();
+  for (size_t i = 0; i < waiting.size(); ++i) norms[waiting[i]] = host.const_data_ptr<double>()[i];
+  return norms;
+}
+
+double gradient_norm(const std::vector<nn::NamedParameter>& parameters) {
+  double sum = 0;
+  for (const double norm : gradient_norms(parameters)) sum += norm * norm;
   return std::sqrt(sum);
 }
 

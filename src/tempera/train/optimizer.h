@@ -57,6 +57,8 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
 // The norm of all gradients together, summed in the order of the parameters. Not finite where a
 // gradient is not.
 double gradient_norm(const std::vector<nn::NamedParameter>& parameters);
+// The norm of each; 0 where there is none.
+std::vector<double> gradient_norms(const std::vector<nn::NamedParameter>& parameters);
 
 // The nearest matrix with singular values near 1, by five Newton-Schulz iterations.
 torch::Tensor orthogonalized(const torch::Tensor& matrix);

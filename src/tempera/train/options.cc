@@ -17,7 +17,7 @@ void declare_budget(TrainOptions& o, config::Options& options, bool with_seconds
   if (with_seconds)
     options.option("seconds", o.seconds, config::range(0, 1e9), "time budget in seconds; 0: none");
   options.option("batch", o.batch, config::range(1, 1e6),
-                 "batch size: rows per step; with stages, rows of the longest");
+                 "rows per step; with --stages, rows of the longest stage");
   options.option("micro-batch", o.micro_batch, config::range(0, 1e6),
                  "rows per forward pass (gradient accumulation saves memory); 0: the whole batch");
   options.option("stages", o.stages,
@@ -39,6 +39,11 @@ void declare_running(TrainOptions& o, config::Options& options) {
                  rare);
   options.option("log-every", o.log_every, config::range(1, 1e12),
                  "steps between lines of log.jsonl", rare);
+  options.option(
+      "watch", o.watch_every, config::range(0, 1e12),
+      "steps between diagnostics (entropy, logits, temperature, gradients) in log.jsonl; "
+      "0: none",
+      rare);
   config::device_option(options, o.device);
 }
 
@@ -82,9 +87,16 @@ void TrainOptions::declare(config::Options& options, bool with_seconds) {
 void TrainOptions::declare_ranks(config::Options& options) {
   static const config::EnumChoices<Sharding> kShardings{{{"none", Sharding::kNone},
                                                          {"optimizer", Sharding::kOptimizer},
-                                                         {"gradients", Sharding::kGradients}}};
-  options.option("shard", sharding, kShardings,
-                 "what several ranks keep a share of each, to need less memory",
+                                                         {"gradients", Sharding::kGradients},
+                                                         {"all", Sharding::kAll}}};
+  options.option("shard", sharding, kShardings, "what to shard across ranks, to save memory",
+                 {.local = true, .section = config::Section::kComputing});
+  declare_context_ranks(options, context_ranks);
+}
+
+void TrainOptions::declare_context_ranks(config::Options& options, int64_t& ranks) {
+  options.option("context-ranks", ranks, config::range(1, 4096),
+                 "ranks that share the tokens of each row (context parallelism)",
                  {.local = true, .section = config::Section::kComputing});
 }
 

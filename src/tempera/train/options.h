@@ -27,7 +27,8 @@ Stage parse_stage(const std::string& text);
 enum class Sharding {
   kNone,
   kOptimizer,  // the state of the optimizer (ZeRO-1)
-  kGradients   // and the sums of the gradients (ZeRO-2)
+  kGradients,  // and the sums of the gradients (ZeRO-2)
+  kAll         // and the parameters, which are whole block by block while a pass needs them
 };
 
 // How a model is trained; every number that the result depends on, beside the model's shape and the
@@ -50,14 +51,17 @@ struct TrainOptions {
   int64_t eval_rows = 64;
   int64_t save_every = 100;  // 0: only at the end
   int64_t log_every = 10;
+  int64_t watch_every = 100;  // 0: never
   int64_t keep = 2;
   config::Device device = config::Device::kAuto;
   Sharding sharding = Sharding::kOptimizer;
+  int64_t context_ranks = 1;  // of all ranks, how many share each sequence
 
   // Without `seconds` where the owner has a budget of time of its own.
   void declare(config::Options& options, bool with_seconds = true);
   // What matters to several ranks alone.
   void declare_ranks(config::Options& options);
+  static void declare_context_ranks(config::Options& options, int64_t& ranks);
   // Throws UsageError where options contradict each other.
   void validate() const;
   std::vector<Stage> stage_list() const;

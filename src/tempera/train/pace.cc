@@ -3,7 +3,6 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 namespace tempera::train {
@@ -15,37 +14,39 @@ double peak_bytes() {
   return 1024 * static_cast<double>(usage.ru_maxrss);
 }
 
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
 }  // namespace
 
-Json Pace::report(dist::World& world, double waited) {
+Json Pace::report(dist::World& world) {
   const auto ranks = static_cast<size_t>(world.size());
   const auto own = static_cast<size_t>(world.rank());
   const auto steps = static_cast<double>(std::max<int64_t>(steps_, 1));
-  const double idle = waited - std::exchange(waited_, waited);
   std::vector<double> values(3 * ranks);
-  values[own] = (seconds_ - idle) / steps;
-  values[ranks + own] = idle / steps;
+  values[own] = (seconds_ - waited_) / steps;
+  values[ranks + own] = waited_ / steps;
   values[2 * ranks + own] = peak_bytes();
   values = world.sums(std::move(values));
-  seconds_ = 0;
-  steps_ = 0;
+  *this = Pace();
 
   const auto part = [&](size_t index) {
     const auto begin = values.begin() + static_cast<std::ptrdiff_t>(index * ranks);
     return std::vector<double>(begin, begin + static_cast<std::ptrdiff_t>(ranks));
   };
-  std::vector<double> work = part(0);
+  const std::vector<double> work = part(0);
   const auto slowest = std::ranges::max_element(work) - work.begin();
   double waits = 0;
   for (const double seconds : part(1)) waits += seconds / static_cast<double>(ranks);
   Json line{{"rank_seconds",
              {{"slowest", work[static_cast<size_t>(slowest)]},
               {"slowest_rank", slowest},
-              {"median", 0.0},
+              {"median", median(work)},
               {"waited", waits}}},
             {"rank_memory", Json::array()}};
-  std::ranges::nth_element(work, work.begin() + static_cast<std::ptrdiff_t>(ranks / 2));
-  line["rank_seconds"]["median"] = work[ranks / 2];
   for (const double bytes : part(2)) line["rank_memory"].push_back(static_cast<int64_t>(bytes));
   return line;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -13,9 +14,11 @@ namespace tempera::train {
 
 struct ParallelOptions {
   Sharding sharding = Sharding::kOptimizer;
-  bool whole_matrices = false;
-  int64_t bucket_elements = 0;  // see BucketOptions
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
 };
+
+// Of the bits of the values, wherever they are.
+uint64_t checksum_of(const torch::Tensor& values);
 
 // A stretch of a parameter which one rank updates.
 struct Share {
@@ -27,10 +30,14 @@ struct Share {
 // The parameters of a model that several ranks train on parts of one batch. The gradients of all
 // ranks are summed bucket by bucket while the backward pass still computes the next ones; every
 // rank updates its shares, and all get the result.
+//
+// Where the parameters are shared out, too, a pass has those of two blocks at a time: the block
+// that computes and the next one, whose values are on their way.
 class Parallel {
  public:
-  // The parameters move into flat buffers, and get the first rank's values.
-  Parallel(dist::World& world, std::vector<nn::NamedParameter> parameters,
+  // The parameters, which the model learns, move into flat buffers, and get the first rank's
+  // values. The model must outlive this.
+  Parallel(dist::World& world, nn::Model& model, std::vector<nn::NamedParameter> parameters,
            const ParallelOptions& options);
   ~Parallel();
   Parallel(const Parallel&) = delete;
@@ -57,8 +64,17 @@ class Parallel {
 
   // After the update: the new values go to all ranks, under way until await_values().
   void start_values();
-  // Before anything reads the parameters.
+  // Before passes read the parameters, and behind them.
   void await_values();
+  void release_values();
+  // Whether a pass is an exchange, so that all ranks need the same number of them.
+  bool passes_together() const { return options_.sharding == Sharding::kAll; }
+
+  // All parameters are whole while the work reads or changes them; all ranks do the same.
+  void with_values(const std::function<void()>& work);
+  // Of the first rank the model's state; where no rank has all of it, copies on the CPU. The others
+  // give their part.
+  nn::StateMap whole_state();
 
   // Throws Error that names a rank whose values are not the first rank's, as after an error of its
   // memory or network.
@@ -66,11 +82,16 @@ class Parallel {
 
   // Seconds that this rank has waited for others.
   double waited() const { return waited_; }
+  // That it holds now of parameters and gradients.
+  int64_t held_bytes() const;
 
  private:
   struct Bucket;
   class Hook;
+  class Blocks;
 
+  bool shares_values() const { return options_.sharding == Sharding::kAll; }
+  bool shares_gradients() const { return options_.sharding >= Sharding::kGradients; }
   void add_bucket(const BucketPlan& plan);
   void add_shares(Bucket& bucket);
   void arrived(size_t parameter, const torch::Tensor& gradient);
@@ -78,8 +99,19 @@ class Parallel {
   void start(Bucket& bucket);
   void finish(Bucket& bucket);
   void wait(dist::World::Work& work);
+  // Values that are shared out: on their way to this rank, there, and gone again.
+  void gather(Bucket& bucket);
+  void await(Bucket& bucket);
+  void release(Bucket& bucket);
+  // One bucket after the other is whole for the work.
+  void each_whole(const std::function<void(const Bucket& bucket)>& work);
+  std::vector<Bucket*> of_block(int64_t block);
+  void begin_block(int64_t block);
+  void end_block(int64_t block, const torch::Tensor& output);
+  void begin_backward(int64_t block);
 
   dist::World& world_;
+  nn::Model& model_;
   std::vector<nn::NamedParameter> parameters_;
   ParallelOptions options_;
   std::vector<std::unique_ptr<Bucket>> buckets_;
@@ -96,6 +128,8 @@ class Parallel {
   bool last_ = false;
   size_t next_ = 0;  // the bucket that is sent next
   std::vector<dist::World::Work> values_;
+  std::unique_ptr<Blocks> blocks_;  // where the parameters are shared out
+  bool reading_ = false;            // passes read the parameters
   double waited_ = 0;
 };
 

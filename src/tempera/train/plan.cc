@@ -36,6 +36,20 @@ std::vector<PlannedStage> plan_stages(const TrainOptions& options, const nn::Mod
   return planned;
 }
 
+void check_ranks(const std::vector<PlannedStage>& stages, int64_t ranks, int64_t context_ranks) {
+  if (ranks % context_ranks != 0)
+    throw UsageError(concat("--context-ranks ", context_ranks, " given, and ", ranks,
+                            ranks == 1 ? " rank" : " ranks",
+                            " (--ranks); expected a number that divides the ranks"));
+  const int64_t parts = ranks / context_ranks;
+  for (const PlannedStage& stage : stages)
+    if (stage.rows % parts != 0)
+      throw UsageError(
+          concat("a step of ", stage.rows, " rows given (--batch), and ", ranks, " ranks",
+                 context_ranks > 1 ? concat(", of which ", context_ranks, " share each row") : "",
+                 "; expected a multiple of ", parts));
+}
+
 int64_t planned_steps(const TrainOptions& options, const std::vector<PlannedStage>& stages) {
   const PlannedStage& last = stages.back();
   const int64_t staged = last.steps > 0 ? last.first_step + last.steps : 0;

@@ -28,6 +28,10 @@ int64_t longest_stage(const TrainOptions& options);
 // rows of the longest stage.
 std::vector<PlannedStage> plan_stages(const TrainOptions& options, const nn::ModelConfig& model);
 
+// Throws UsageError where so many ranks, of which `context_ranks` share each row, cannot cut the
+// steps into equal parts.
+void check_ranks(const std::vector<PlannedStage>& stages, int64_t ranks, int64_t context_ranks);
+
 // Of the whole run; 0: tokens or seconds end it.
 int64_t planned_steps(const TrainOptions& options, const std::vector<PlannedStage>& stages);
 

@@ -60,7 +60,8 @@ void turn_link(const fs::path& link, const fs::path& target) {
 }
 
 std::vector<std::string> names_of_run(const std::vector<std::string>& more) {
-  std::vector<std::string> names = {"run.toml", "log.jsonl", "checkpoints", "last", "best", "data"};
+  std::vector<std::string> names = {"run.toml", "log.jsonl", "checkpoints", "last",
+                                    "best",     "data",      "report.html"};
   names.insert(names.end(), more.begin(), more.end());
   return names;
 }
@@ -76,17 +77,20 @@ void put_aside(const fs::path& path) {
 
 }  // namespace
 
+RunMark mark_in(const fs::path& file, const std::string& verb) {
+  const Json run = io::parse_ordered_json(read_file(file, kMostSettings), file.string());
+  const auto is_text = [&](const char* key) { return run.contains(key) && run[key].is_string(); };
+  TEMPERA_CHECK(run.is_object() && is_text("id") && run.contains("settings"), file.string(),
+                " is not the description of a run; give another folder");
+  return {.verb = is_text("verb") ? run["verb"].get<std::string>() : verb,
+          .settings = run["settings"],
+          .id = run["id"].get<std::string>(),
+          .build = is_text("build") ? run["build"].get<std::string>() : ""};
+}
+
 std::optional<RunMark> read_mark(const WorkFolder& folder, const std::string& verb) {
   if (!folder.is_marked()) return std::nullopt;
-  const std::string file = folder.mark().string();
-  const Json run = io::parse_ordered_json(read_file(file, kMostSettings), file);
-  const auto is_text = [&](const char* key) { return run.contains(key) && run[key].is_string(); };
-  TEMPERA_CHECK(run.is_object() && is_text("id") && run.contains("settings"), file,
-                " is not the description of a run; give another folder with --out");
-  RunMark mark{.verb = run.value("verb", verb),
-               .settings = run["settings"],
-               .id = run["id"].get<std::string>(),
-               .build = run.value("build", "")};
+  RunMark mark = mark_in(folder.mark(), verb);
   TEMPERA_CHECK(mark.verb == verb, "'", folder.path().string(), "' holds a run of `tempera ",
                 mark.verb, "`; give `tempera ", verb, "` another folder with --out");
   return mark;

@@ -23,6 +23,9 @@ struct RunMark {
   std::string build = {};  // of the program that began it; empty: before builds were noted
 };
 
+// As run.json tells it; `verb`: whose file it is where that does not say. Throws Error where it is
+// none.
+RunMark mark_in(const std::filesystem::path& file, const std::string& verb);
 // Unset in a new folder. Throws Error where the folder holds the run of another verb.
 std::optional<RunMark> read_mark(const WorkFolder& folder, const std::string& verb);
 // Marks a new folder, and gives the run an id.
@@ -47,6 +50,7 @@ struct FoundCheckpoint {
 //   checkpoints/     step-00000100, ...
 //   last, best       links to checkpoints
 //   data/            token shards, where the run made some
+//   report.html      what it did so far
 //   lock             held while a process works here
 class RunFolder {
  public:

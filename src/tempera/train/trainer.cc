@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <limits>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "tempera/models/device.h"
 #include "tempera/ops/torch.h"
 #include "tempera/train/divergence.h"
+#include "tempera/train/telemetry.h"
 
 namespace tempera::train {
 namespace {
@@ -33,11 +35,13 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-int64_t target_count(const nn::Batch& batch) { return batch.targets.ge(0).sum().item<int64_t>(); }
-
-// Of both sides, where the model reads one and writes the other.
-int64_t token_count(const nn::Batch& batch) {
-  return batch.tokens.numel() + (batch.source.defined() ? batch.source.numel() : 0);
+// The targets, each as much as it counts.
+double target_sum(const nn::Batch& batch) {
+  const auto counts = batch.targets.ge(0);
+  return (batch.shares.defined() ? batch.shares.masked_fill(~counts, 0) : counts)
+      .sum()
+      .item()
+      .toDouble();
 }
 
 std::string number_text(double value) {
@@ -96,7 +100,17 @@ nn::Batch Trainer::batch(int64_t step, int64_t first_row, int64_t rows,
 }
 
 std::pair<int64_t, int64_t> Trainer::rows_of_rank(int64_t rows) const {
-  return {rows * world_->rank() / world_->size(), rows * (world_->rank() + 1) / world_->size()};
+  const int64_t part = world_->rank() / options_.context_ranks;
+  return {rows * part / row_parts(), rows * (part + 1) / row_parts()};
+}
+
+nn::Batch Trainer::own_batch(nn::Batch batch) const {
+  return context_ ? nn::with_own_targets(std::move(batch), context_->share()) : batch;
+}
+
+int64_t Trainer::token_count(const nn::Batch& batch) const {
+  if (context_ && context_->rank() != 0) return 0;
+  return batch.tokens.numel() + (batch.source.defined() ? batch.source.numel() : 0);
 }
 
 std::vector<nn::Batch> Trainer::micro_batches(int64_t step) const {
@@ -120,8 +134,8 @@ double Trainer::accumulate(const std::vector<nn::Batch>& batches, double targets
   if (parallel_) parallel_->begin_gradients();
   double loss = 0;
   for (const auto& batch : batches) {
-    // Every predicted token counts the same, whichever micro-batch and rank it is in.
-    const double weight = static_cast<double>(target_count(batch)) / std::max(targets, 1.0);
+    // A predicted token counts the same, whichever micro-batch and rank it is in.
+    const double weight = targets > 0 ? target_sum(batch) / targets : 0;
     if (parallel_) parallel_->begin_pass(/*last=*/&batch == &batches.back());
     auto part = model_->loss(batch, options_.label_smoothing);
     if (weight != 1) part = part * weight;
@@ -140,12 +154,28 @@ bool Trainer::uses_graph(int64_t step) const {
 
 void Trainer::check_finite(const GraphStep::Result& result, int64_t step) const {
   if (std::isfinite(result.loss) && std::isfinite(result.norm)) return;
-  throw Diverged(concat("step ", step + 1, ": the loss is ", number_text(result.loss),
-                        " and the norm of the gradients is ", number_text(result.norm), ": ",
-                        find_divergence(*model_, micro_batches(step), options_.label_smoothing),
-                        "; ", last_saved_text(),
-                        "; a lower --learning-rate, a longer --warmup or a lower --clip may help, "
-                        "in another folder"));
+  const std::string text =
+      concat("step ", step + 1, ": the loss is ", number_text(result.loss),
+             " and the norm of the gradients is ", number_text(result.norm), ": ",
+             where_it_began(step), "; ", last_saved_text(),
+             "; a lower --learning-rate, a longer --warmup or a lower --clip may help, in another "
+             "folder");
+  // The same words of all ranks are said once.
+  throw Diverged(world_->from_first(text));
+}
+
+std::string Trainer::where_it_began(int64_t step) const {
+  // Ranks that share rows would have to make the same passes, and one may find it before another.
+  if (context_) return "where it began is looked for without --context-ranks alone";
+  std::string own;
+  const auto find = [&] {
+    own = find_divergence(*model_, micro_batches(step), options_.label_smoothing);
+  };
+  parallel_ ? parallel_->with_values(find) : find();
+  // The rows of one rank may have it alone.
+  for (const auto& found : world_->exchange(own))
+    if (!found.empty()) return found;
+  return "the pass done again is finite: the fault is not one of the numbers";
 }
 
 void Trainer::make_graph() {
@@ -175,17 +205,19 @@ std::optional<GraphStep::Result> Trainer::update_in_graph(int64_t step, double r
 GraphStep::Result Trainer::update(int64_t step, double rate) {
   if (uses_graph(step))
     if (const auto done = update_in_graph(step, rate)) return *done;
-  const auto batches = micro_batches(step);
+  auto batches = micro_batches(step);
   std::vector<double> counts = {0, 0};  // tokens, targets
-  for (const auto& part : batches) {
+  for (auto& part : batches) {
     counts[0] += static_cast<double>(token_count(part));
-    counts[1] += static_cast<double>(target_count(part));
+    part = own_batch(std::move(part));
+    counts[1] += target_sum(part);
   }
   counts = world_->sums(std::move(counts));
   GraphStep::Result result{.tokens = static_cast<int64_t>(counts[0])};
   if (parallel_) parallel_->await_values();
   result.loss = accumulate(batches, counts[1]);
   if (parallel_) {
+    parallel_->release_values();
     const auto sums = parallel_->finish_gradients(result.loss);
     result.loss = sums.loss;
     result.norm = std::sqrt(sums.squared_norm);
@@ -213,6 +245,7 @@ StepReport Trainer::train_step() {
   const int64_t step = position_.step;
   const double spent = progress();
   const double before = position_.seconds;
+  const double waited_before = parallel_ ? parallel_->waited() : 0;
   const PlannedStage& stage = stage_of(step);
   const double rate = options_.optimizer.learning_rate * options_.schedule.factor(step, spent);
   GraphStep::Result result;
@@ -221,7 +254,7 @@ StepReport Trainer::train_step() {
     use_base_of(stage);
     result = update(step, rate);
   }
-  pace_.add_step(position_.seconds - before);
+  pace_.add_step(position_.seconds - before, parallel_ ? parallel_->waited() - waited_before : 0);
   // The time decides how ranks go on, too: it is the first rank's.
   position_.seconds = world_->sums({world_->is_first() ? position_.seconds : 0})[0];
   position_.step += 1;
@@ -259,12 +292,20 @@ std::optional<Validation> Trainer::validate() {
   model_->eval();
   std::vector<double> sums = {0, 0};  // loss, targets
   const auto [first, end] = rows_of_rank(rows);
-  for (int64_t row = first; row < end; row += most) {
-    const nn::Batch batch =
-        data::to_model_batch(dataset.held_out(0, row, std::min(most, end - row)), device_);
+  const auto part = [&](int64_t row, int64_t count) {
+    return own_batch(data::to_model_batch(dataset.held_out(0, row, count), device_));
+  };
+  int64_t passes = 0;
+  for (int64_t row = first; row < end; row += most, ++passes) {
+    const nn::Batch batch = part(row, std::min(most, end - row));
     sums[0] += model_->token_losses(batch).to(torch::kFloat64).sum().item<double>();
-    sums[1] += static_cast<double>(target_count(batch));
+    sums[1] += target_sum(batch);
   }
+  if (parallel_ && parallel_->passes_together()) {
+    const int64_t largest = (rows + row_parts() - 1) / row_parts();
+    for (; passes * most < largest; ++passes) model_->token_losses(part(0, 1));
+  }
+  if (parallel_) parallel_->release_values();
   sums = world_->sums(std::move(sums));
   Validation result{.targets = static_cast<int64_t>(sums[1])};
   if (result.targets == 0) return std::nullopt;
@@ -286,22 +327,47 @@ void Trainer::note_validation() {
   if (events_.on_validation) events_.on_validation(position_.step, *validation_);
 }
 
-void Trainer::note_step(const StepReport& report) {
+Json Trainer::watch() {
+  double seconds = 0;
+  Json numbers = Json::object();
+  {
+    const Stopwatch stopwatch(seconds);
+    GroupNumbers squares = squared_norms(updated_parameters());
+    if (parallel_ && !parallel_->shares_are_whole()) squares = world_->sums(std::move(squares));
+    // Where passes are exchanges, every rank has to take part. A row that ranks share may be too
+    // long for one of them.
+    const bool together = parallel_ && parallel_->passes_together();
+    if (!context_ && (world_->is_first() || together)) {
+      if (parallel_) parallel_->await_values();
+      const int64_t first = rows_of_rank(stage_of(position_.step - 1).rows).first;
+      numbers = attention_numbers(*model_, batch(position_.step - 1, first, 1, device_));
+      if (parallel_) parallel_->release_values();
+    }
+    numbers["gradient_norms"] = norms_by_group(squares, parameters_);
+  }
+  return {{"watched", std::move(numbers)}, {"watch_seconds", seconds}};
+}
+
+void Trainer::note_step(const StepReport& report, bool watched) {
   Json line{{"step", report.step},
+            {"steps", report.steps > 0 ? Json(report.steps) : Json()},
+            {"progress", report.progress},
             {"loss", report.loss},
             {"learning_rate", report.learning_rate},
             {"gradient_norm", report.gradient_norm},
             {"tokens", report.tokens},
             {"seconds", report.seconds},
             {"tokens_per_second", report.tokens_per_second}};
-  if (parallel_) line.update(pace_.report(*world_, parallel_->waited()));
+  if (parallel_) line.update(pace_.report(*world_));
+  if (watched) line.update(watch());
   if (log_) log_->append(line);
 }
 
 void Trainer::after_step(const StepReport& report) {
   const int64_t step = position_.step;
   const bool last = finished();
-  if (saves_ && (last || is_due(step, options_.log_every))) note_step(report);
+  const bool watched = options_.watch_every > 0 && (last || is_due(step, options_.watch_every));
+  if (saves_ && (last || watched || is_due(step, options_.log_every))) note_step(report, watched);
   if (events_.on_step) events_.on_step(report);
   if (last || is_due(step, options_.eval_every)) note_validation();
   const bool best = position_.best && position_.best->step == step;
@@ -311,9 +377,9 @@ void Trainer::after_step(const StepReport& report) {
 void Trainer::stop_if_asked() {
   int signal = events_.signal ? events_.signal() : 0;
   if (!world_->alone()) {
-    // A signal to one rank is one to all, at the same step.
-    const auto sums = world_->sums({static_cast<double>(signal), signal != 0 ? 1.0 : 0.0});
-    signal = sums[1] > 0 ? static_cast<int>(sums[0] / sums[1]) : 0;
+    // A signal to one rank is one to all, at the same step; of two, the order to end counts.
+    const auto sums = world_->sums({signal == SIGTERM ? 1.0 : 0.0, signal != 0 ? 1.0 : 0.0});
+    signal = sums[0] > 0 ? SIGTERM : sums[1] > 0 ? SIGINT : 0;
   }
   if (signal == 0) return;
   if (position_.step > 0) save();

@@ -12,6 +12,7 @@
 #include "tempera/dist/world.h"
 #include "tempera/models/tokenizer.h"
 #include "tempera/nn/model.h"
+#include "tempera/train/context_ranks.h"
 #include "tempera/train/graph_step.h"
 #include "tempera/train/log.h"
 #include "tempera/train/options.h"
@@ -87,8 +88,9 @@ class Trainer {
   // The world must outlive the trainer. Throws where ranks do not agree on what they do.
   void join(dist::World& world);
   // Goes on from the newest checkpoint of the folder if there is one, and saves there from now on.
-  // The folder must outlive the trainer. Without this call nothing is written.
-  void attach(RunFolder& folder);
+  // The folder must outlive the trainer. Without this call nothing is written. tensorboard: where
+  // the log is written as events, too; empty: nowhere.
+  void attach(RunFolder& folder, const std::filesystem::path& tensorboard = {});
   // The same for the other ranks, while the first calls attach(): the folder is the first's.
   void attach_to_first();
 
@@ -112,6 +114,13 @@ class Trainer {
   const PlannedStage& stage_of(int64_t step) const;
   // Of the rows of a step: the first that is this rank's, and the first behind them.
   std::pair<int64_t, int64_t> rows_of_rank(int64_t rows) const;
+  // How many parts the rows are cut into.
+  int64_t row_parts() const { return world_->size() / options_.context_ranks; }
+  // With the targets that are this rank's.
+  nn::Batch own_batch(nn::Batch batch) const;
+  // Of both sides, where the model reads one and writes the other; of rows that ranks share, the
+  // first of these ranks counts them.
+  int64_t token_count(const nn::Batch& batch) const;
   std::vector<nn::Batch> micro_batches(int64_t step) const;
   nn::Batch batch(int64_t step, int64_t first_row, int64_t rows, torch::Device device) const;
   // Forward and backward of this rank's micro-batches; gives their part of the mean loss over the
@@ -123,19 +132,24 @@ class Trainer {
   // None where the batch does not go into a graph.
   std::optional<GraphStep::Result> update_in_graph(int64_t step, double rate);
   void check_finite(const GraphStep::Result& result, int64_t step) const;
+  std::string where_it_began(int64_t step) const;
   bool uses_graph(int64_t step) const;
   // The model's rotary base is the stage's from now on.
   void use_base_of(const PlannedStage& stage);
   StepReport train_step();
   double progress() const;
   bool finished() const;
-  void note_step(const StepReport& report);
+  void note_step(const StepReport& report, bool watched);
+  // Of the step just done, for its line of the log; all ranks call it.
+  Json watch();
   void after_step(const StepReport& report);
   void note_validation();
   void save();
   void stop_if_asked();
   void restore(const FoundCheckpoint& checkpoint);
-  // Of this rank's parameters; its state is made when it is first asked for.
+  // What this rank updates: the parameters, or its shares of them.
+  std::vector<nn::NamedParameter> updated_parameters() const;
+  // Of those; its state is made when it is first asked for.
   Optimizer& optimizer();
   // What this rank has of the optimizer's state.
   StretchMap optimizer_stretches();
@@ -164,7 +178,8 @@ class Trainer {
   bool said_no_graph_ = false;
   dist::World alone_;
   dist::World* world_ = &alone_;
-  std::unique_ptr<Parallel> parallel_;  // of several ranks
+  std::unique_ptr<ContextRanks> context_;  // of several ranks that share rows
+  std::unique_ptr<Parallel> parallel_;     // of several ranks
   Pace pace_;
   bool saves_ = false;
   RunFolder* folder_ = nullptr;  // of the first rank

@@ -23,6 +23,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
+std::string hex(uint64_t sum) {
+  std::array<char, 17> text;
+  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(sum));
+  return text.data();
+}
+
+// What is trained comes from the first rank; frozen weights stay what each rank has read.
+std::string frozen_checksum(const nn::Model& model) {
+  uint64_t sum = 0;
+  for (const auto& parameter : model.parameter_list())
+    if (!parameter.tensor.requires_grad()) sum = data::mix64(sum ^ checksum_of(parameter.tensor));
+  return hex(sum);
+}
+
 }  // namespace
 
 std::string Trainer::last_saved_text() const {
@@ -39,6 +53,7 @@ void Trainer::save() {
     parallel_->await_values();
     parallel_->check_values();
   }
+  nn::StateMap values = parallel_ ? parallel_->whole_state() : model_->state();
   if (!folder_) {
     write_share();
     saved_step_ = position_.step;
@@ -64,7 +79,7 @@ void Trainer::save() {
   }
   checkpoint.files = tokenizer_.files;
   checkpoint.files["config.json"] = models::model_config_json(model_->config(), tokenizer_.name);
-  checkpoint.model = model_->state();
+  checkpoint.model = std::move(values);
   if (world_->alone() || parallel_->shares_are_whole())
     checkpoint.optimizer = optimizer().state();
   else
@@ -72,7 +87,7 @@ void Trainer::save() {
   try {
     if (log_) log_->sync();
     folder_->save(std::move(checkpoint), position_.step, best, options_.keep);
-    world_->barrier();
+    world_->await_all();
   } catch (const dist::RankFailure&) {
     throw;
   } catch (const Error& error) {
@@ -98,17 +113,22 @@ StretchMap Trainer::optimizer_stretches() {
 
 void Trainer::write_share() {
   if (!parallel_->shares_are_whole()) {
+    world_->await_all();
     const std::string folder = world_->from_first("");
     StretchMap own = optimizer_stretches();
     std::erase_if(own, [](const auto& entry) { return entry.second.values.dim() == 0; });
-    world_->exchange(write_shard(folder, shard_name(), own).dump());
+    const Json written = write_shard(folder, shard_name(), own);
+    world_->await_all();
+    world_->exchange(written.dump());
   }
-  world_->barrier();
+  world_->await_all();
 }
 
 Json Trainer::write_shards(const fs::path& folder) {
+  world_->await_all();
   world_->from_first(folder.string());
   const Json own = write_shard(folder, shard_name(), optimizer_stretches());
+  world_->await_all();
   Json all = Json::array();
   for (const auto& text : world_->exchange(own.dump())) all.push_back(Json::parse(text));
   return all;
@@ -129,9 +149,7 @@ std::string Trainer::data_checksum() const {
     if (!batch.source.empty())
       sum = data::mix64(sum ^ data::checksum(std::as_bytes(std::span(batch.source))));
   }
-  std::array<char, 17> text;
-  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(sum));
-  return text.data();
+  return hex(sum);
 }
 
 void Trainer::restore(const FoundCheckpoint& checkpoint) {
@@ -140,7 +158,8 @@ void Trainer::restore(const FoundCheckpoint& checkpoint) {
   TEMPERA_CHECK(state.at("data") == data_checksum(),
                 "the data is not the same as when the run in '", run,
                 "' began; bring the old data back, or give another folder with --out");
-  model_->load_state(models::read_tensors(checkpoint.path / kModelFile));
+  const auto load = [&] { model_->load_state(models::read_tensors(checkpoint.path / kModelFile)); };
+  parallel_ ? parallel_->with_values(load) : load();
   read_stretches(checkpoint.path, state, optimizer_stretches());
   position_ = {.step = state.at("step").get<int64_t>(),
                .tokens = state.at("tokens").get<int64_t>(),
@@ -163,7 +182,7 @@ void Trainer::restore(const FoundCheckpoint& checkpoint) {
                ": the last digits of sums may differ"));
 }
 
-void Trainer::attach(RunFolder& folder) {
+void Trainer::attach(RunFolder& folder, const fs::path& tensorboard) {
   folder_ = &folder;
   saves_ = true;
   folder.keep();
@@ -171,6 +190,7 @@ void Trainer::attach(RunFolder& folder) {
     const auto found = folder.newest([&](std::string_view line) { say(std::string(line)); });
     const Json place =
         found ? Json{{"path", found->path.string()}, {"state", found->state}} : Json();
+    world_->await_all();
     world_->from_first(place.dump());
     if (found) {
       restore(*found);
@@ -182,41 +202,47 @@ void Trainer::attach(RunFolder& folder) {
                        "' is not complete: ", error.what()));
   }
   log_ = std::make_unique<RunLog>(folder.log_path(), position_.step);
+  if (!tensorboard.empty()) log_->mirror(tensorboard, folder.mark()->id);
+  world_->await_all();
 }
 
 void Trainer::attach_to_first() {
   saves_ = true;
-  const Json place = Json::parse(world_->from_first(""));
-  if (place.is_null()) return;
-  const fs::path path = place.at("path").get<std::string>();
-  TEMPERA_CHECK(fs::exists(path), "rank ", world_->rank(), " does not see the checkpoint ",
-                path.string(), " of the first rank: all ranks need one file system");
-  restore({path, place.at("state")});
+  world_->await_all();
+  if (const Json place = Json::parse(world_->from_first("")); !place.is_null()) {
+    const fs::path path = place.at("path").get<std::string>();
+    TEMPERA_CHECK(fs::exists(path), "there is no checkpoint ", path.string(),
+                  ", which the first rank has found: all ranks need one file system");
+    restore({path, place.at("state")});
+  }
+  world_->await_all();
 }
 
 void Trainer::join(dist::World& world) {
+  check_ranks(stages_, world.size(), options_.context_ranks);
+  nn::check_context_ranks(model_->config(), /*length=*/0, options_.context_ranks);
   world_ = &world;
   if (world.alone()) return;
-  for (const PlannedStage& stage : stages_)
-    if (stage.rows % world.size() != 0)
-      throw UsageError(concat("a step of ", stage.rows, " rows given (--batch), and ", world.size(),
-                              " ranks; expected a multiple of ", world.size()));
-  dist::check_agreement(world, properties());
+  const dist::Properties own = properties();
+  world.await_all();
+  dist::check_agreement(world, own);
+  if (options_.context_ranks > 1)
+    context_ = std::make_unique<ContextRanks>(world, *model_, options_.context_ranks);
   parallel_ = std::make_unique<Parallel>(
-      world, parameters_,
-      ParallelOptions{.sharding = options_.sharding,
-                      .whole_matrices = options_.optimizer.kind == OptimizerKind::kMuon});
+      world, *model_, parameters_,
+      ParallelOptions{.sharding = options_.sharding, .optimizer = options_.optimizer.kind});
 }
 
 Optimizer& Trainer::optimizer() {
-  if (!optimizer_) {
-    std::vector<nn::NamedParameter> own =
-        parallel_ ? std::vector<nn::NamedParameter>() : parameters_;
-    if (parallel_)
-      for (const Share& share : parallel_->shares()) own.push_back(share.parameter);
-    optimizer_ = make_optimizer(options_.optimizer, std::move(own));
-  }
+  if (!optimizer_) optimizer_ = make_optimizer(options_.optimizer, updated_parameters());
   return *optimizer_;
+}
+
+std::vector<nn::NamedParameter> Trainer::updated_parameters() const {
+  if (!parallel_) return parameters_;
+  std::vector<nn::NamedParameter> own;
+  for (const Share& share : parallel_->shares()) own.push_back(share.parameter);
+  return own;
 }
 
 dist::Properties Trainer::properties() const {
@@ -226,11 +252,13 @@ dist::Properties Trainer::properties() const {
   TrainOptions given = options_;
   config::Options settings = config::describe(given);
   given.declare_ranks(settings);
+  // Those that say how to run, too: ranks meet where they validate, save and log.
   for (const auto& entry : settings.entries())
-    if (!entry.declaration.local || entry.name() == "shard")
+    if (entry.name() != "device")
       list.emplace_back("the setting " + entry.name(), config::toml_text(entry.value));
   list.emplace_back("data with the checksum", data_checksum());
   list.emplace_back("the model", models::model_config_json(model_->config(), tokenizer_.name));
+  list.emplace_back("frozen weights with the checksum", frozen_checksum(*model_));
   return list;
 }
 

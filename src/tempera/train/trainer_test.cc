@@ -12,6 +12,8 @@
 #include "tempera/base/files.h"
 #include "tempera/base/interrupt.h"
 #include "tempera/config/settings.h"
+#include "tempera/data/echoed_text.h"
+#include "tempera/data/spread_windows.h"
 #include "tempera/data/testing.h"
 #include "tempera/data/text_dataset.h"
 #include "tempera/models/load.h"
@@ -41,6 +43,18 @@ std::shared_ptr<const data::Corpus> small_corpus() {
     builder.append(ids);
     builder.end_document();
   }
+  std::vector<data::TokenShard> shards;
+  shards.push_back(data::TokenShard::parse(builder.finish(), "test"));
+  return std::make_shared<data::Corpus>(std::move(shards), "test");
+}
+
+// One document.
+std::shared_ptr<const data::Corpus> long_corpus() {
+  data::ShardBuilder builder("bytes", 259);
+  std::vector<int32_t> ids;
+  for (int i = 0; i < 2000; ++i) ids.push_back('a' + i * i % 23);
+  builder.append(ids);
+  builder.end_document();
   std::vector<data::TokenShard> shards;
   shards.push_back(data::TokenShard::parse(builder.finish(), "test"));
   return std::make_shared<data::Corpus>(std::move(shards), "test");
@@ -181,6 +195,36 @@ TEST_F(TrainerTest, MicroBatchesGiveTheSameStep) {
   for (size_t i = 0; i < whole.losses.size(); ++i)
     EXPECT_NEAR(cut.losses[i], whole.losses[i], 1e-4) << i;
   EXPECT_NE(cut.losses, whole.losses);
+}
+
+// Rows whose targets do not count the same and that stand apart: cut into micro-batches, and in a
+// graph.
+TEST_F(TrainerTest, EchoesAndSpreadRowsGiveTheSameStepHoweverItIsComputed) {
+  TrainOptions options = few_steps(8);
+  options.eval_every = options.save_every = 0;
+  const auto losses = [&] {
+    Trace trace;
+    const auto data = [](size_t, int64_t length) {
+      const auto rows = std::make_shared<data::TextDataset>(
+          long_corpus(), data::TextOptions{.length = length, .seed = 1, .held_out = 0});
+      const auto echoed = std::make_shared<data::EchoedText>(
+          rows, data::EchoOptions{.share = 0.25, .length = 8, .until = 5, .seed = 1});
+      return std::make_shared<data::SpreadWindows>(echoed,
+                                                   data::SpreadOptions{.context = 256, .seed = 1});
+    };
+    auto model = small_model();
+    model.context = 32;
+    Trainer(options, nn::make_model(model, 5), data, trace.events()).run();
+    return trace.losses;
+  };
+  const auto whole = losses();
+  options.micro_batch = 3;
+  EXPECT_LT(largest_difference(losses(), whole), 1e-4);
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU that torch can use";
+  options.device = config::Device::kCuda;
+  EXPECT_LT(largest_difference(losses(), whole), 2e-3);
+  options.micro_batch = 0;
+  EXPECT_LT(largest_difference(losses(), whole), 2e-3);
 }
 
 TEST_F(TrainerTest, DocumentsAreApartOnAGpuAsOnTheCpu) {
