@@ -14,7 +14,7 @@
 #include "tempera/bench/memory.h"
 #include "tempera/bench/timing.h"
 #include "tempera/config/common.h"
-#include "tempera/kernels/cases.h"
+#include "tempera/kernels/reference/cases.h"
 #include "tempera/models/device.h"
 #include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"

@@ -12,7 +12,8 @@ std::span<const BenchmarkEntry> benchmarks() {
       {"decode", "one new row against a cache of keys and values", make_decode_benchmark},
       {"generate", "prompts and generated tokens of a model, in turn with other programs",
        make_generate_benchmark},
-      {"linear", "few rows times a weight, as a step of generation does", make_linear_benchmark},
+      {"linear", "few rows times a weight, as in a step of generation", make_linear_benchmark},
+      {"serve", "many clients of a server, in turn with other servers", make_serve_benchmark},
       {"train", "a training step of a decoder, in turn with PyTorch's", make_train_benchmark}};
   return list;
 }

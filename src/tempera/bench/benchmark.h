@@ -38,6 +38,7 @@ std::shared_ptr<Benchmark> make_attention_benchmark();
 std::shared_ptr<Benchmark> make_decode_benchmark();
 std::shared_ptr<Benchmark> make_generate_benchmark();
 std::shared_ptr<Benchmark> make_linear_benchmark();
+std::shared_ptr<Benchmark> make_serve_benchmark();
 std::shared_ptr<Benchmark> make_train_benchmark();
 
 // The options that all of them have.

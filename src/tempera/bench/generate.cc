@@ -16,6 +16,7 @@
 #include "tempera/bench/peer_program.h"
 #include "tempera/bench/timing.h"
 #include "tempera/models/load.h"
+#include "tempera/ops/blocks.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::bench {
@@ -54,17 +55,32 @@ class Contender {
   Facts facts_;
 };
 
+// In place of a dtype: a GGUF file's matrices in its own blocks.
+constexpr const char* kBlocks = "blocks";
+
+int64_t bytes_of(const torch::Tensor& weight) {
+  const auto* parts = ops::blocks_of(weight);
+  if (!parts) return static_cast<int64_t>(weight.nbytes());
+  int64_t bytes = 0;
+  for (const auto& part : *parts) bytes += std::ssize(part.bytes);
+  return bytes;
+}
+
 class Ours final : public Contender {
  public:
   Ours(const std::string& path, const std::string& dtype) {
     facts_.name = "tempera " + dtype;
     facts_.exact = dtype == "fp32";
-    facts_.load_seconds =
-        seconds_of([&] { model_ = models::load_model(path, {.dtype = type_of(dtype)}).model; });
+    models::LoadOptions options;
+    if (dtype == kBlocks)
+      options.blocks = true;
+    else
+      options.dtype = type_of(dtype);
+    facts_.load_seconds = seconds_of([&] { model_ = models::load_model(path, options).model; });
     for (const auto& parameter : model_->parameter_list())
       if (parameter.tensor.is_same(model_->output_weight()) ||
           parameter.kind != nn::ParameterKind::kEmbedding)
-        facts_.weight_bytes += static_cast<int64_t>(parameter.tensor.nbytes());
+        facts_.weight_bytes += bytes_of(parameter.tensor);
   }
 
   Turn run(const Tokens& prompt, int64_t count) override {
@@ -163,7 +179,9 @@ std::vector<std::unique_ptr<Contender>> GenerateBenchmark::contenders(const Peer
                                                                       Progress& progress) const {
   std::vector<std::unique_ptr<Contender>> all;
   const int64_t empty = resident_bytes();
-  for (const auto& dtype : run_.dtypes) {
+  auto own = run_.dtypes;
+  if (model_.ends_with(".gguf")) own.insert(own.begin(), kBlocks);
+  for (const auto& dtype : own) {
     progress.update(0, "loading " + dtype);
     const int64_t before = resident_bytes();
     const ResidentPeak peak;

@@ -1,6 +1,5 @@
 #include "tempera/bench/peer.h"
 
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,9 +9,8 @@
 #include <cstring>
 
 #include "tempera/base/error.h"
+#include "tempera/bench/spawn.h"
 #include "tempera/io/json.h"
-
-extern char** environ;
 
 namespace tempera::bench {
 
@@ -22,21 +20,17 @@ Peer::Peer(std::string name, std::vector<std::string> command) : name_(std::move
   TEMPERA_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0,
                 "cannot make a socket for ", name_, ": ", std::strerror(errno));
   socket_ = ends[0];
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
-  ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  std::vector<char*> arguments;
-  for (auto& word : command) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  const int failure =
-      ::posix_spawnp(&process_, arguments[0], &actions, nullptr, arguments.data(), environ);
-  ::posix_spawn_file_actions_destroy(&actions);
+  try {
+    process_ = spawn(name_, std::move(command), [&](posix_spawn_file_actions_t& actions) {
+      ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
+      ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    });
+  } catch (...) {
+    ::close(ends[0]);
+    ::close(ends[1]);
+    throw;
+  }
   ::close(ends[1]);
-  if (failure == 0) return;
-  process_ = -1;
-  ::close(socket_);
-  throw Error(concat("cannot start ", command[0], " for ", name_, ": ", std::strerror(failure)));
 }
 
 Peer::~Peer() {

@@ -35,22 +35,6 @@ bool has_module(const std::string& python, const std::string& module) {
   }
 }
 
-std::string find_python(const std::string& given, const std::vector<std::string>& modules) {
-  std::vector<std::string> candidates = {given};
-  if (given.empty()) {
-    candidates = {python_of_libtorch(), "python3"};
-    if (!fs::exists(candidates.front())) candidates.erase(candidates.begin());
-  }
-  std::string reasons;
-  for (const auto& python : candidates) {
-    const auto missing = std::ranges::find_if_not(
-        modules, [&](const std::string& module) { return has_module(python, module); });
-    if (missing == modules.end()) return python;
-    reasons += concat("'", python, "' is no Python that has the package ", *missing, "; ");
-  }
-  throw UsageError(concat(reasons, "give one that has it with --python"));
-}
-
 std::string find_script(const std::string& given, const std::string& name) {
   if (!given.empty()) {
     if (fs::exists(given)) return given;
@@ -74,6 +58,22 @@ void PeerProgram::declare(config::Options& options) {
       "or python3");
   options.option("script", script, "script that runs the peers; not given: the installed one",
                  {.rare = true});
+}
+
+std::string find_python(const std::string& given, const std::vector<std::string>& modules) {
+  std::vector<std::string> candidates = {given};
+  if (given.empty()) {
+    candidates = {python_of_libtorch(), "python3"};
+    if (!fs::exists(candidates.front())) candidates.erase(candidates.begin());
+  }
+  std::string reasons;
+  for (const auto& python : candidates) {
+    const auto missing = std::ranges::find_if_not(
+        modules, [&](const std::string& module) { return has_module(python, module); });
+    if (missing == modules.end()) return python;
+    reasons += concat("'", python, "' is no Python that has the package ", *missing, "; ");
+  }
+  throw UsageError(concat(reasons, "give one that has it with --python"));
 }
 
 PeerProgram find_peer(const PeerProgram& given, const std::string& name,

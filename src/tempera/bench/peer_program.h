@@ -16,6 +16,10 @@ struct PeerProgram {
   void declare(config::Options& options);
 };
 
+// The given Python, or where it is empty the one whose torch this program uses, or python3. Throws
+// UsageError where none of them has the modules.
+std::string find_python(const std::string& given, const std::vector<std::string>& modules);
+
 // What is missing in `given`: a Python that has the modules (the one whose torch this program uses,
 // then python3), and the script `name` of the installation or of the sources that this program was
 // built from. Throws UsageError that says what to give.

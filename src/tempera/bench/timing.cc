@@ -7,17 +7,13 @@
 #include "tempera/base/error.h"
 
 namespace tempera::bench {
-namespace {
 
-// Between the two nearest samples.
 double quantile(const std::vector<double>& sorted, double share) {
   const double at = share * static_cast<double>(sorted.size() - 1);
   const auto low = static_cast<size_t>(at);
   const size_t high = std::min(low + 1, sorted.size() - 1);
   return std::lerp(sorted[low], sorted[high], at - static_cast<double>(low));
 }
-
-}  // namespace
 
 Spread spread_of(std::vector<double> samples) {
   TEMPERA_CHECK(!samples.empty(), "there is no median of no times");

@@ -16,6 +16,9 @@ struct Spread {
   int64_t runs = 0;
 };
 
+// The value that a share of the samples, which are sorted and not none, lie below; between the two
+// nearest ones.
+double quantile(const std::vector<double>& sorted, double share);
 Spread spread_of(std::vector<double> samples);
 
 // Runs the contenders in turn, again and again, so that whatever else the machine does hits all of
