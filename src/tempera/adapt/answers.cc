@@ -68,9 +68,11 @@ std::string cost_text(const CalibrationResult& result) {
 std::string reached(const Measure& measured) {
   const auto& [length, scores] = *measured.perplexity.rbegin();
   std::string text = concat("perplexity ", fixed(scores.perplexity, 2));
-  if (measured.passkey)
-    text += concat(", passkeys ",
-                   percent(measured.passkey->at_length(measured.passkey->lengths.size() - 1)));
+  if (measured.passkey) {
+    const auto& lengths = measured.passkey->lengths;
+    text += concat(", passkeys of ", lengths.back(), " tokens ",
+                   percent(measured.passkey->at_length(lengths.size() - 1)));
+  }
   return text;
 }
 
@@ -121,7 +123,7 @@ Estimate in_percent(const Estimate& share) {
 std::optional<Estimate> perplexity_ratio(const eval::TextScores& before,
                                          const eval::TextScores& after) {
   const auto &a = before.blocks, &b = after.blocks;
-  if (a.empty() || a.size() != b.size()) return std::nullopt;
+  if (a.size() < 2 || a.size() != b.size()) return std::nullopt;
   std::vector<double> places;
   for (size_t i = 0; i < a.size(); ++i) {
     if (a[i].tokens != b[i].tokens) return std::nullopt;

@@ -16,7 +16,8 @@ std::string interval_text(const eval::Estimate& estimate, int decimals);
 eval::Estimate in_percent(const eval::Estimate& share);
 
 // How many times the perplexity is that of before, on the same text: the interval draws the blocks
-// of text again, for both models the same ones. Unset where the blocks are not the same.
+// of text again, for both models the same ones. Unset where the blocks are not the same, and of a
+// single one, which has no spread.
 std::optional<eval::Estimate> perplexity_ratio(const eval::TextScores& before,
                                                const eval::TextScores& after);
 

@@ -47,6 +47,7 @@ TEST(Answers, RatiosArePaired) {
   EXPECT_LT(noisy->low, 1);
   EXPECT_GT(noisy->high, 1);
   EXPECT_FALSE(perplexity_ratio(scores({1, 2}), scores({1})));
+  EXPECT_FALSE(perplexity_ratio(scores({1}), scores({2}))) << "one block has no spread";
 }
 
 TEST(Answers, AnOwnersQuestions) {
@@ -72,6 +73,43 @@ TEST(Answers, ControlsAndWhatGotWorse) {
   EXPECT_NE(answers[2].second.find("norm alone perplexity"), std::string::npos)
       << answers[2].second;
   EXPECT_NE(answers[3].second.find("Some places got worse"), std::string::npos);
+}
+
+// A whole length and its passkeys count, whatever its ranges of positions say.
+TEST(Answers, ALengthThatGotWorseIsNotSafe) {
+  const Measure before = measure({3, 3.1}, 38);
+  const auto safe = [&](const Measure& after) {
+    return owner_answers(result({{"before", before}, {"after", after}}))[3].second;
+  };
+  EXPECT_NE(safe(measure({3, 3.1}, 38)).find("No length"), std::string::npos);
+  EXPECT_NE(safe(measure({2.9, 3.2}, 36)).find("No length"), std::string::npos)
+      << "no difference that can be told";
+  const auto worse = safe(measure({3.5, 3.7}, 38));
+  EXPECT_NE(worse.find("Some places got worse: windows of 512 tokens: the perplexity grew from "
+                       "21.12 to 36.60, 1.733 (1.649-1.822) times what it was; and 1 more below."),
+            std::string::npos)
+      << worse;
+  const auto lost = safe(measure({3, 3.1}, 2));
+  EXPECT_NE(lost.find("passkeys of 4096 tokens: 5 (1-17) % found, before 95 (83-99) %."),
+            std::string::npos)
+      << lost;
+}
+
+// The text may be shorter than the context, whose passkeys are measured all the same.
+TEST(Answers, PasskeysAreOfTheirOwnLength) {
+  const auto brief = [](int64_t found) {
+    auto made = measure({3, 3.1}, found);
+    made.perplexity.erase(4096);
+    made.perplexity[1860] = scores({3, 3.1});
+    return made;
+  };
+  const auto part =
+      owner_answers(result({{"before", brief(2)}, {"after", brief(38)}, {"norm", brief(9)}}))[2]
+          .second;
+  EXPECT_NE(
+      part.find("At 1860 tokens: head perplexity 21.12, passkeys of 4096 tokens 95 (83-99) %"),
+      std::string::npos)
+      << part;
 }
 
 }  // namespace

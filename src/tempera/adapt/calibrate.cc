@@ -10,8 +10,8 @@
 #include "tempera/base/files.h"
 #include "tempera/base/interrupt.h"
 #include "tempera/base/progress.h"
-#include "tempera/data/short_windows.h"
 #include "tempera/data/tensors.h"
+#include "tempera/eval/haystack.h"
 #include "tempera/eval/held_out.h"
 #include "tempera/models/device.h"
 #include "tempera/models/tokenizer.h"
@@ -30,12 +30,10 @@ constexpr int64_t kShortestHay = 512;
 // Rows that one pass of training sees at most on a CPU, whose caches are small; a GPU wants more.
 constexpr int64_t kTokensOfPass = 2048, kTokensOfGpuPass = 16384;
 // Bytes for the backward pass above which it is computed again instead of kept.
-constexpr int64_t kMostKept = 2'000'000'000;
+constexpr int64_t kMostKept = 3'000'000'000;
 
 constexpr const char* kBefore = "before";
 constexpr const char* kAfter = "after";
-// Rows of some steps are cut into pieces of this many tokens.
-constexpr int64_t kShortLength = 2048;
 // The shortest window that is measured.
 constexpr int64_t kShortest = 512;
 
@@ -68,9 +66,8 @@ bool folds(const Learn& learn) {
 }  // namespace
 
 const std::vector<std::string>& calibration_files() {
-  static const std::vector<std::string> names = {"measures",         "controls",
-                                                 "calibration.json", "calibration.svg",
-                                                 "calibration.png",  "report.html"};
+  static const std::vector<std::string> names = {"measures", "controls", "calibration.json",
+                                                 "calibration.svg", "calibration.png"};
   return names;
 }
 
@@ -92,22 +89,22 @@ Calibrator::Calibrator(const CalibrateOptions& options, train::RunFolder& folder
                             "' already; fold it into the weights first (tempera export --fold)"));
   trained_ = trained_context(config);
   context_ = options.context > 0 ? options.context : config.context;
-  length_ = options.length > 0 ? options.length : context_;
+  length_ = options.windows.spread > 0 ? options.windows.spread
+            : options.length > 0       ? options.length
+                                       : context_;
   auto settled = config;
   settled.rope = original_.model->settled_rope();
   rope_ = options.context > 0 ? stretch_rope(settled, context_, options.rope)
                               : StretchedRope{.rope = settled.rope};
+  settled.rope = rope_.rope;
   if (parse_learn(options.learn).rope) learnable_rope(settled);  // may refuse
+  options.windows.check_fits(config, length_, context_);
   if (length_ > context_)
     throw UsageError(concat("--length: ", length_, " given, the context is ", context_,
                             "; give --context to stretch it"));
-  if (length_ < context_)
+  if (length_ < context_ && options.windows.spread == 0)
     warn(concat("windows of ", length_, " tokens are shorter than the context of ", context_,
                 ": positions beyond may get worse"));
-  if (options.short_share > 0 && length_ <= kShortLength)
-    throw UsageError(concat("--short-share: windows of ", length_,
-                            " tokens are learned from, which are as short as its pieces (",
-                            kShortLength, ")"));
   check_same_texts();
 }
 
@@ -134,7 +131,8 @@ train::DataOptions Calibrator::data() const {
 
 void Calibrator::check_text(const train::DataSource& source) {
   source.dataset(length_, 0);
-  if (!options_.eval_text.empty()) return;
+  if (options_.passkey_cases > 0) eval::Haystack(options_.passkey_text, *tokenizer_);
+  if (!options_.eval_text.empty()) return read_eval_text();
   held_out_ = source.held_out_tokens();
   if (held_out_ > 0 && *lengths_to_measure().rbegin() > held_out_)
     warn(concat("the held-out part of the text has ", held_out_,
@@ -205,6 +203,11 @@ train::TrainOptions Calibrator::training() const {
   return options;
 }
 
+WindowPlan Calibrator::window_plan() const {
+  return {
+      .context = context_, .steps = training().steps, .seed = static_cast<uint64_t>(options_.seed)};
+}
+
 Calibrator::Learned Calibrator::learn_in(const std::string& what, train::RunFolder& folder,
                                          const train::DataSource& source) const {
   auto prepared = prepare(parse_learn(what), /*stretched=*/true);
@@ -215,12 +218,10 @@ Calibrator::Learned Calibrator::learn_in(const std::string& what, train::RunFold
     train::Trainer trainer(
         training(), prepared.model,
         [&](size_t, int64_t length) -> std::shared_ptr<const data::Dataset> {
-          auto rows = source.dataset(length, seed);
-          if (options_.short_share == 0) return rows;
-          return std::make_shared<data::ShortWindows>(rows, options_.short_share, kShortLength);
+          return learning_windows(source.dataset(length, seed), options_.windows, window_plan());
         },
         std::move(events), models::stored_tokenizer(original_), prepared.learned);
-    trainer.attach(folder);
+    trainer.attach(folder, &folder == &folder_ ? events_.tensorboard : fs::path());
     return trainer.run();
   });
   return learned;
@@ -229,8 +230,8 @@ Calibrator::Learned Calibrator::learn_in(const std::string& what, train::RunFold
 std::set<int64_t> Calibrator::lengths_to_measure() const {
   const auto& given = options_.eval_lengths;
   if (!given.empty()) return {given.begin(), given.end()};
-  std::set<int64_t> lengths{std::min(trained_, length_), length_};
-  for (int64_t length = kShortest; length < length_; length *= 2) lengths.insert(length);
+  std::set<int64_t> lengths{std::min(trained_, context_), context_};
+  for (int64_t length = kShortest; length < context_; length *= 2) lengths.insert(length);
   return lengths;
 }
 
@@ -242,15 +243,17 @@ std::vector<int64_t> Calibrator::windows_to_measure() const {
   return {windows.begin(), windows.end()};
 }
 
-HeldOutText Calibrator::held_out_text(const train::DataSource& source) const {
-  HeldOutText text;
-  if (options_.eval_text.empty()) {
-    text.own = [&source](int64_t length) { return source.dataset(length, 0); };
-    return text;
-  }
+void Calibrator::read_eval_text() {
   const std::vector<fs::path> files(options_.eval_text.begin(), options_.eval_text.end());
-  text.documents = eval::read_documents(files, *tokenizer_, options_.eval_tokens);
-  return text;
+  eval_text_ = eval::read_documents(files, *tokenizer_, options_.eval_tokens);
+  TEMPERA_CHECK(
+      std::ranges::any_of(eval_text_, [](const auto& document) { return document.size() > 1; }),
+      "--eval-text: no document of two tokens given; a longer text expected");
+}
+
+HeldOutText Calibrator::held_out_text(const train::DataSource& source) const {
+  if (!options_.eval_text.empty()) return {.documents = eval_text_};
+  return {.own = [&source](int64_t length) { return source.dataset(length, 0); }};
 }
 
 MeasureOptions Calibrator::measuring() const {
@@ -369,6 +372,7 @@ CalibrationResult Calibrator::run(const train::DataSource& source) {
   const auto text = held_out_text(source);
   Measures measures;
   auto unchanged = prepare({}, false).model;
+  for (const auto& line : window_lines(options_.windows, length_, window_plan())) events_.say(line);
   say_duration(*unchanged);
   measures.emplace_back(kBefore, measured(kBefore, text, [&] { return unchanged; }));
   unchanged.reset();
@@ -386,6 +390,7 @@ CalibrationResult Calibrator::run(const train::DataSource& source) {
           .context = context_,
           .length = length_,
           .rope = rope_json(*learned.model),
+          .windows = to_json(options_.windows),
           .tokens = learned.result.tokens,
           .seconds = learned.result.seconds,
           .measures = std::move(measures),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <set>
@@ -10,6 +11,7 @@
 #include "tempera/adapt/measure.h"
 #include "tempera/adapt/report.h"
 #include "tempera/adapt/rope_rule.h"
+#include "tempera/adapt/windows.h"
 #include "tempera/config/common.h"
 #include "tempera/models/load.h"
 #include "tempera/train/data_source.h"
@@ -34,7 +36,7 @@ struct CalibrateOptions {
   int64_t eval_tokens = 65'536;
   int64_t passkey_cases = 2;
   std::vector<std::string> passkey_text;
-  double short_share = 0;
+  WindowOptions windows;
   std::vector<std::string> controls;
   int64_t seed = 0;
   config::Dtype dtype = config::Dtype::kFloat32;
@@ -56,6 +58,9 @@ struct CalibrateEvents {
       const std::string& name, const std::function<train::TrainResult(train::TrainEvents)>& run)>
       show;
   std::string command;  // what a person types to go on
+  // Where what was asked for is written for TensorBoard while it learns, not the controls; empty:
+  // nowhere.
+  std::filesystem::path tensorboard = {};
 };
 
 // Names that it makes in its folder beside what every training does.
@@ -69,7 +74,7 @@ class Calibrator {
   // The text to learn from, and its tokenizer.
   train::DataOptions data() const;
   const std::shared_ptr<const text::Tokenizer>& tokenizer() const { return tokenizer_; }
-  // Throws where the text is too short, before anything is measured.
+  // Throws where a text is too short or cannot be read, before anything is measured.
   void check_text(const train::DataSource& source);
 
   // What is finished already in the folder is not done again.
@@ -92,9 +97,11 @@ class Calibrator {
 
   void warn(const std::string& line);
   void check_same_texts();
+  void read_eval_text();
   Prepared prepare(const Learn& learn, bool stretched) const;
   models::LoadOptions changes(const Learn& learn, bool stretched) const;
   train::TrainOptions training() const;
+  WindowPlan window_plan() const;
   Learned learn_in(const std::string& what, train::RunFolder& folder,
                    const train::DataSource& source) const;
   std::set<int64_t> lengths_to_measure() const;
@@ -119,7 +126,8 @@ class Calibrator {
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   torch::Device device_;
   int64_t trained_ = 0, context_ = 0, length_ = 0;
-  StretchedRope rope_;    // for the new context; as it was where none is given
+  StretchedRope rope_;  // for the new context; as it was where none is given
+  std::vector<eval::Document> eval_text_;
   int64_t held_out_ = 0;  // tokens of the text that are measured on; 0: another text is
   std::vector<std::string> warnings_;
 };

@@ -27,9 +27,8 @@ void CalibrateOptions::declare_training(config::Options& options) {
   options.section(config::Section::kTraining);
   options.option("tokens", tokens, config::range(1, 1e15), "tokens to learn from");
   options.option("length", length, config::range(0, 1 << 30),
-                 "window length in tokens; 0: the context length, as in use");
-  options.option("short-share", short_share, config::range(0, 0.9),
-                 "share of the steps whose windows are cut into pieces of 2048 tokens");
+                 "window length in tokens; 0: the context length");
+  windows.declare(options);
   options.option("step-tokens", step_tokens, config::range(1, 1e12), "tokens per step",
                  {.rare = true});
   options.option("learning-rate", learning_rate, config::above_to(0, 100),
@@ -68,7 +67,11 @@ void CalibrateOptions::validate() const {
     throw UsageError(
         "--rope and the options that begin with it are for --context; give the length that you "
         "want too");
+  if (windows.spread > 0 && length > 0)
+    throw UsageError(concat("--spread ", windows.spread, " and --length ", length,
+                            " both say how long the windows are; give one of them"));
   rope.validate();
+  windows.validate();
   parse_learn(learn);
 }
 

@@ -107,6 +107,66 @@ TEST_F(CalibrateTest, InterruptedAndContinuedItFindsTheSame) {
   EXPECT_EQ(found(second), found(whole));
 }
 
+// Echoes in spread windows of a longer context, with a plain end.
+TEST_F(CalibrateTest, ChangedWindowsAreTheSameAfterAnInterruption) {
+  auto changed = options();
+  changed.length = 0;
+  changed.context = 256;
+  changed.eval_lengths = {32};
+  changed.windows = {.echo = 0.2, .echo_length = 8, .echo_until = 0.75, .spread = 64};
+  const Call whole = call(changed, "whole");
+  EXPECT_EQ(whole.training.step, 12);
+  EXPECT_TRUE(says(whole.said, "echo: in windows of 64 tokens, 1.6 spans of 8"));
+  EXPECT_TRUE(says(whole.said, "steps 1 to 9 of 12"));
+  EXPECT_TRUE(says(whole.said, "spread: windows of 64 tokens in 4 parts, at positions up to 256"));
+  EXPECT_EQ(found(whole)["windows"]["spread"]["window"], 64);
+  ASSERT_FALSE(call(changed, "parts", /*stop=*/5).result);
+  EXPECT_EQ(found(call(changed, "parts")), found(whole));
+  // What is measured is the text as it is, and each part of what is done changes what is learned.
+  const auto plain = options();
+  auto longer = plain;
+  longer.context = 256;
+  longer.eval_lengths = {32};
+  longer.length = 64;
+  const auto others = found(call(longer, "plain"))["measures"];
+  EXPECT_EQ(others["before"], found(whole)["measures"]["before"]);
+  EXPECT_NE(others["after"], found(whole)["measures"]["after"]);
+  changed.windows.spread_correction = 1;
+  EXPECT_NE(found(call(changed, "as they are"))["measures"]["after"],
+            found(whole)["measures"]["after"]);
+}
+
+TEST_F(CalibrateTest, SpreadWindowsAreMeasuredUpToTheContext) {
+  auto changed = options();
+  changed.length = 0;
+  changed.context = 1024;
+  changed.eval_lengths = {};
+  changed.held_out = 0.2;
+  changed.windows.spread = 64;
+  const auto measures = call(changed, "out").result.value().measures;
+  std::vector<int64_t> lengths;
+  for (const auto& [length, scores] : measures[0].second.perplexity) lengths.push_back(length);
+  EXPECT_EQ(lengths.back(), 1024);
+}
+
+// Where windows shorter than the context make it worse.
+TEST_F(CalibrateTest, TheContextIsMeasuredWhateverTheWindows) {
+  const auto lengths = [&](const CalibrateOptions& changed, const std::string& out) {
+    const Call made = call(changed, out);
+    std::vector<int64_t> list;
+    for (const auto& [length, scores] : made.result.value().measures[0].second.perplexity)
+      list.push_back(length);
+    return list;
+  };
+  auto changed = options();
+  changed.tokens = 128;
+  EXPECT_EQ(lengths(changed, "given"), (std::vector<int64_t>{16, 32}));
+  changed.eval_lengths = {};
+  EXPECT_EQ(lengths(changed, "own"), (std::vector<int64_t>{64}));
+  changed.context = 128;
+  EXPECT_EQ(lengths(changed, "longer"), (std::vector<int64_t>{64, 128}));
+}
+
 TEST_F(CalibrateTest, OnlyWhatItNamesIsLearned) {
   const Call made = call(options(), "out");
   const auto& result = made.result.value();

@@ -214,6 +214,51 @@ std::string tables(const CalibrationResult& result) {
 
 // A layer has none of a side, or as many as heads.
 Json numbers_of(const std::vector<double>& heads) { return heads.empty() ? Json() : Json(heads); }
+std::vector<double> heads_of(const Json& json) {
+  return json.is_null() ? std::vector<double>() : json.get<std::vector<double>>();
+}
+
+// A report compares all of them with the first, at the same lengths.
+void check_measures(const Measures& measures) {
+  TEMPERA_CHECK(measures.size() >= 2, measures.size(),
+                " measures found; those before and after expected");
+  const Measure& before = first_of(measures);
+  TEMPERA_CHECK(!before.perplexity.empty(), "no length was measured");
+  for (const auto& [name, measured] : measures) {
+    TEMPERA_CHECK(measured.perplexity.size() == before.perplexity.size() &&
+                      measured.passkey.has_value() == before.passkey.has_value(),
+                  name, " was not measured as ", measures.front().first, " was");
+    for (const auto& [length, unused] : before.perplexity)
+      TEMPERA_CHECK(measured.perplexity.contains(length), name, " was not measured at ", length);
+    if (!measured.passkey) continue;
+    const eval::Grid& grid = *measured.passkey;
+    TEMPERA_CHECK(
+        !grid.lengths.empty() && grid.lengths == before.passkey->lengths &&
+            grid.cells.size() == grid.lengths.size() * std::max<size_t>(1, grid.depths.size()),
+        name, " has other passkeys than ", measures.front().first);
+  }
+}
+
+// Those whose intervals leave out that they are as they were.
+void add_worse_lengths(const Measure& before, const Measure& after,
+                       std::vector<std::string>& lines) {
+  for (const auto& [length, scores] : before.perplexity) {
+    const auto& now = after.perplexity.at(length);
+    const auto ratio = perplexity_ratio(scores, now);
+    if (ratio && ratio->low > 1)
+      lines.push_back(concat("windows of ", length, " tokens: the perplexity grew from ",
+                             fixed(scores.perplexity, 2), " to ", fixed(now.perplexity, 2), ", ",
+                             interval_text(*ratio, 3), " times what it was"));
+  }
+  if (!before.passkey || !after.passkey) return;
+  for (size_t i = 0; i < before.passkey->lengths.size(); ++i) {
+    const auto was = before.passkey->at_length(i), now = after.passkey->at_length(i);
+    if (now.high < was.low)
+      lines.push_back(concat("passkeys of ", before.passkey->lengths[i],
+                             " tokens: ", interval_text(in_percent(now), 0), " % found, before ",
+                             interval_text(in_percent(was), 0), " %"));
+  }
+}
 
 }  // namespace
 
@@ -229,6 +274,7 @@ std::vector<std::string> worse_places(const Measure& before, const Measure& afte
           "windows of ", length, ", ", seen_text(bucket), " tokens seen: the perplexity grew from ",
           fixed(std::exp(bucket.loss), 2), " to ", fixed(std::exp(same->loss), 2)));
     }
+  add_worse_lengths(before, after, lines);
   return lines;
 }
 
@@ -245,17 +291,50 @@ Json to_json(const CalibrationResult& result) {
           {"name", result.name},
           {"out", result.out},
           {"learned", result.learned},
+          {"folds", result.folds},
           {"numbers", result.numbers},
           {"parameters", result.parameters},
           {"context", result.context},
           {"length", result.length},
           {"rope", result.rope},
+          {"windows", result.windows},
           {"tokens", result.tokens},
           {"seconds", result.seconds},
           {"measures", std::move(measures)},
           {"temperatures", std::move(temperatures)},
           {"answers", std::move(answers)},
           {"warnings", result.warnings}};
+}
+
+CalibrationResult calibration_of(const Json& json, const std::string& where) {
+  try {
+    CalibrationResult result{.model = json.at("model"),
+                             .name = json.at("name"),
+                             .out = json.at("out"),
+                             .learned = json.at("learned"),
+                             .folds = json.value("folds", false),
+                             .numbers = json.at("numbers"),
+                             .parameters = json.at("parameters"),
+                             .context = json.at("context"),
+                             .length = json.at("length"),
+                             .rope = json.at("rope"),
+                             .windows = json.at("windows"),
+                             .tokens = json.at("tokens"),
+                             .seconds = json.at("seconds"),
+                             .measures = {},
+                             .temperatures = {},
+                             .warnings = json.at("warnings")};
+    for (const auto& [name, measured] : json.at("measures").items())
+      result.measures.emplace_back(name, measure_of(measured));
+    for (const Json& layer : json.at("temperatures"))
+      result.temperatures.push_back({.q = heads_of(layer.at("q")),
+                                     .k = heads_of(layer.at("k")),
+                                     .v = heads_of(layer.at("v"))});
+    check_measures(result.measures);
+    return result;
+  } catch (const std::exception& error) {
+    throw Error(concat(where, " is not what `tempera calibrate` writes: ", error.what()));
+  }
 }
 
 std::string to_text(const CalibrationResult& result) {
@@ -282,8 +361,20 @@ plot::Figure to_figure(const CalibrationResult& result) {
 
 plot::HtmlReport to_html(const CalibrationResult& result) {
   plot::HtmlReport page("Calibration of " + result.name);
-  page.paragraph(concat(summary(result), ". All other weights stayed as they were."));
-  for (const auto& [question, answer] : owner_answers(result)) {
+  const auto answers = owner_answers(result);
+  page.summary(
+      {.asked = concat("What do temperatures, learned with all other weights as they were, "
+                       "make of ",
+                       result.name, "? Learned: ", summary(result), "."),
+       .answer = has_passkey(result.measures) ? concat(answers[0].second, " ", answers[1].second)
+                                              : answers[1].second,
+       .not_shown = {"other text: a gain on text like the calibration's says little about "
+                     "it; measure there too (`tempera eval`)",
+                     "the spread over texts and seeds: this is one text and one "
+                     "calibration",
+                     "that the temperatures did it, where no control was measured: what a "
+                     "control reaches by itself, the rest did not do"}});
+  for (const auto& [question, answer] : answers) {
     page.heading(question);
     page.paragraph(answer);
   }
@@ -295,11 +386,6 @@ plot::HtmlReport to_html(const CalibrationResult& result) {
     page.heading("Where it got worse, and what to mind");
     page.list(result.warnings);
   }
-  page.heading("What this shows");
-  page.paragraph(
-      "One text, one calibration. What a control reaches by itself, the rest did not do. A gain on "
-      "text like the calibration's says little about other text; measure there "
-      "too (tempera eval).");
   return page;
 }
 

@@ -25,7 +25,8 @@ struct CalibrationResult {
   int64_t numbers = 0;  // learned ones
   int64_t parameters = 0;
   int64_t context = 0, length = 0;
-  nlohmann::ordered_json rope = {};  // the rule and its frequencies; null: as they were
+  nlohmann::ordered_json rope = {};     // the rule and its frequencies; null: as they were
+  nlohmann::ordered_json windows = {};  // what was done to the text; null: nothing
   int64_t tokens = 0;
   double seconds = 0;
   Measures measures;
@@ -37,6 +38,8 @@ struct CalibrationResult {
 std::vector<std::string> worse_places(const Measure& before, const Measure& after);
 
 nlohmann::ordered_json to_json(const CalibrationResult& result);
+// What to_json() wrote; throws Error where it is something else. where: names it in messages.
+CalibrationResult calibration_of(const nlohmann::ordered_json& json, const std::string& where);
 std::string to_text(const CalibrationResult& result);
 plot::Figure to_figure(const CalibrationResult& result);
 plot::HtmlReport to_html(const CalibrationResult& result);

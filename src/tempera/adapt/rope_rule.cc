@@ -41,6 +41,11 @@ struct Numbers {
   double stretch, low, high, logits;
 };
 
+// What YaRN multiplies the logits by.
+double yarn_logits(double stretch) {
+  return std::pow(0.1 * std::log(std::max(stretch, 1.0)) + 1, 2);
+}
+
 Numbers numbers_of(const RopeOptions& options, double stretch) {
   Numbers numbers{.rule = entry_of(options.rule),
                   .stretch = options.stretch > 0 ? options.stretch : stretch,
@@ -50,8 +55,7 @@ Numbers numbers_of(const RopeOptions& options, double stretch) {
   if (options.rule == RopeRule::kNone) numbers.stretch = 1;
   numbers.low = options.low > 0 ? options.low : numbers.rule.low;
   numbers.high = options.high > 0 ? options.high : numbers.rule.high;
-  if (numbers.rule.sharper)
-    numbers.logits = std::pow(0.1 * std::log(std::max(numbers.stretch, 1.0)) + 1, 2);
+  if (numbers.rule.sharper) numbers.logits = yarn_logits(numbers.stretch);
   if (options.logits > 0) numbers.logits = options.logits;
   return numbers;
 }
@@ -76,7 +80,9 @@ RopeConfig in_words(RopeConfig rope, const Numbers& numbers, double base, int64_
       rope.scaling = RopeScaling::kYarn;
       rope.beta_slow = numbers.low;
       rope.beta_fast = numbers.high;
-      rope.attention_factor = std::sqrt(numbers.logits);
+      // 0 stands for YaRN's own: GGUF has no words for another.
+      rope.attention_factor =
+          numbers.logits == yarn_logits(numbers.stretch) ? 0 : std::sqrt(numbers.logits);
       break;
     case RopeRule::kLlama3:
       rope.scaling = RopeScaling::kLlama3;
@@ -145,7 +151,7 @@ void RopeOptions::declare(config::Options& options) {
                  "trained length (rotations), by their index (yarn), by a larger base (ntk, base), "
                  "all (linear), as in Llama 3 (llama3), none");
   options.option("rope-scale", stretch, config::range(0, 1e6),
-                 "the stretch; 0: new context length / trained", {.rare = true});
+                 "context stretch factor; 0: new context length / trained length", {.rare = true});
   options.option("rope-low", low, config::range(0, 1e6),
                  "rotations, yarn, llama3: rotations up to which a frequency is fully stretched; "
                  "0: 1",
@@ -221,6 +227,10 @@ StretchedRope stretch_rope(const nn::ModelConfig& config, int64_t context,
 nn::RopeConfig learnable_rope(const nn::ModelConfig& config) {
   if (config.position != nn::PositionKind::kRope)
     throw UsageError("--learn rope: the model has no rotary positions");
+  if (!config.rope.short_factors.empty())
+    throw UsageError(
+        "--learn rope: the model has two sets of frequencies, of short and of long texts; give "
+        "--context");
   const auto numbers = numbers_of({.rule = RopeRule::kNone}, 1);
   auto rope = as_factors(config, config.rope, numbers, trained_context(config));
   rope.learned = true;

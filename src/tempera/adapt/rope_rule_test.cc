@@ -62,6 +62,9 @@ TEST(RopeRule, WhatOtherProgramsCanSayIsSaidSo) {
   EXPECT_EQ(rope(RopeRule::kYarn).scaling, RopeScaling::kYarn);
   EXPECT_EQ(rope(RopeRule::kYarn).original_context, 1000);
   EXPECT_NEAR(nn::rotary_amplitude(rope(RopeRule::kYarn)), 0.1 * std::log(2) + 1, 1e-12);
+  EXPECT_EQ(rope(RopeRule::kYarn).attention_factor, 0) << "YaRN's own needs no word";
+  const auto sharper = stretch_rope(config(), 2000, {.rule = RopeRule::kYarn, .logits = 4}).rope;
+  EXPECT_EQ(sharper.attention_factor, 2);
   EXPECT_EQ(rope(RopeRule::kLlama3).scaling, RopeScaling::kLlama3);
   EXPECT_EQ(rope(RopeRule::kBase).base, 4e4);
   EXPECT_EQ(rope(RopeRule::kBase, 7e4).base, 7e4);
@@ -129,6 +132,19 @@ TEST(RopeRule, RefusesWhatCannotBe) {
   EXPECT_NE(invalid({.rule = RopeRule::kNtk, .low = 2}).find("ramp"), std::string::npos);
   EXPECT_NE(invalid({.stretch = 0.5}).find("at least 1"), std::string::npos);
   EXPECT_NE(invalid({.rule = RopeRule::kBase, .base = 0.5}).find("above 1"), std::string::npos);
+}
+
+TEST(RopeRule, TwoSetsOfFrequenciesAreNotLearned) {
+  auto two = config();
+  two.rope.scaling = RopeScaling::kFactors;
+  two.rope.factors = {1, 1.5, 2, 3};
+  two.rope.original_context = 1000;
+  EXPECT_EQ(learnable_rope(two).factors, two.rope.factors);
+  two.rope.short_factors = {1, 1, 1, 1};
+  const auto refusal = message_of<UsageError>([&] { learnable_rope(two); });
+  EXPECT_EQ(refusal,
+            "--learn rope: the model has two sets of frequencies, of short and of long texts; give "
+            "--context");
 }
 
 TEST(RopeRule, AllFactorsStandInTheReport) {

@@ -142,18 +142,45 @@ std::string to_text(const ChoiceScores& scores) {
   return text.str();
 }
 
+ChoiceSummary choice_summary_of(const Json& json) {
+  const Json& tasks = json.at("results");
+  TEMPERA_CHECK(tasks.is_object() && tasks.size() == 1, "the results of one task expected");
+  const std::string task = tasks.begin().key();
+  const Json& results = tasks.begin().value();
+  ChoiceSummary summary{
+      .task = task, .count = json.at("n-samples").at(task).at("effective"), .metrics = {}};
+  for (const auto& [name, higher] : json.at("higher_is_better").at(task).items()) {
+    const Json& interval = json.at("intervals").at(task).at(name);
+    summary.metrics.push_back({.name = name,
+                               .estimate = {.value = results.at(name + ",none"),
+                                            .standard_error = results.at(name + "_stderr,none"),
+                                            .low = interval.at(0),
+                                            .high = interval.at(1)},
+                               .higher_is_better = higher.get<bool>()});
+  }
+  return summary;
+}
+
 plot::Figure to_figure(const ChoiceScores& scores) {
-  plot::BarChart chart{.title = std::to_string(scores.examples.size()) + " examples",
+  ChoiceSummary summary{
+      .task = scores.task, .count = static_cast<int64_t>(scores.examples.size()), .metrics = {}};
+  for (const auto& [name, examples, estimate, higher] : scores.metrics)
+    summary.metrics.push_back({name, estimate, higher});
+  return to_figure(summary);
+}
+
+plot::Figure to_figure(const ChoiceSummary& summary) {
+  plot::BarChart chart{.title = std::to_string(summary.count) + " examples",
                        .y = {.label = "% right", .min = 0, .max = 100}};
-  plot::BarSeries bars{.name = scores.task};
-  for (const auto& metric : scores.metrics) {
+  plot::BarSeries bars{.name = summary.task};
+  for (const auto& metric : summary.metrics) {
     if (!metric.higher_is_better) continue;
     chart.categories.push_back(metric.name);
     bars.values.push_back(100 * metric.estimate.value);
     bars.spread.push_back(50 * (metric.estimate.high - metric.estimate.low));
   }
   chart.series.push_back(std::move(bars));
-  plot::Figure figure{.title = scores.task};
+  plot::Figure figure{.title = summary.task};
   figure.panels.emplace_back(std::move(chart));
   return figure;
 }

@@ -29,6 +29,18 @@ struct ChoiceScores {
   std::vector<Metric> metrics;
 };
 
+// What stays of scores where the examples are not kept.
+struct ChoiceSummary {
+  struct Metric {
+    std::string name;
+    Estimate estimate;
+    bool higher_is_better = true;
+  };
+  std::string task;
+  int64_t count = 0;  // of the examples
+  std::vector<Metric> metrics;
+};
+
 // The requests of the examples, example by example: a group each.
 std::vector<Request> requests_of(std::span<const ChoiceExample> examples,
                                  const text::Tokenizer& tokenizer);
@@ -38,7 +50,10 @@ ChoiceScores summarize(const ChoiceTask& task, std::vector<ChoiceExample> exampl
 
 // lm-eval's layout, with the intervals beside; samples: every example's texts and scores too.
 nlohmann::ordered_json to_json(const ChoiceScores& scores, bool samples);
+// Of what to_json() wrote.
+ChoiceSummary choice_summary_of(const nlohmann::ordered_json& json);
 std::string to_text(const ChoiceScores& scores);
 plot::Figure to_figure(const ChoiceScores& scores);
+plot::Figure to_figure(const ChoiceSummary& summary);
 
 }  // namespace tempera::eval

@@ -21,12 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Measure {
-  std::string name;
-  Estimate estimate;
-};
-
-std::string measures_text(const std::vector<Measure>& measures) {
+std::string measures_text(const std::vector<Measured>& measures) {
   std::ostringstream text;
   text << std::fixed << std::setprecision(2);
   for (const auto& [name, estimate] : measures)
@@ -35,25 +30,11 @@ std::string measures_text(const std::vector<Measure>& measures) {
   return text.str();
 }
 
-void add_json(Json& document, const std::vector<Measure>& measures) {
+void add_json(Json& document, const std::vector<Measured>& measures) {
   for (const auto& [name, estimate] : measures) {
     document[name] = estimate.value;
     document[name + "_interval"] = {estimate.low, estimate.high};
   }
-}
-
-plot::Figure measures_figure(const std::string& title, const std::vector<Measure>& measures) {
-  plot::BarChart chart{.title = "", .y = {.label = "of 100", .min = 0, .max = 100}};
-  plot::BarSeries bars{.name = title};
-  for (const auto& [name, estimate] : measures) {
-    chart.categories.push_back(name);
-    bars.values.push_back(estimate.value);
-    bars.spread.push_back((estimate.high - estimate.low) / 2);
-  }
-  chart.series.push_back(std::move(bars));
-  plot::Figure figure{.title = title};
-  figure.panels.emplace_back(std::move(chart));
-  return figure;
 }
 
 // Examples by their numbers, for statistics of more than a mean.
@@ -75,19 +56,19 @@ Estimate bootstrap_counts(const std::vector<Counts>& sentences, int64_t seed) {
       seed);
 }
 
-std::vector<Measure> class_measures(const Scores& scores, int64_t classes) {
+std::vector<Measured> class_measures(const Scores& scores, int64_t classes) {
   const auto measure = [&](const std::string& name, double (*value)(const ClassScores&)) {
-    return Measure{name,
-                   bootstrap(numbers(scores.labels.size()), [&](std::span<const double> some) {
-                     std::vector<int64_t> answers, labels;
-                     for (const double i : some) {
-                       answers.push_back(scores.answers[static_cast<size_t>(i)]);
-                       labels.push_back(scores.labels[static_cast<size_t>(i)]);
-                     }
-                     return 100 * value(score_classes(answers, labels, classes));
-                   })};
+    return Measured{name,
+                    bootstrap(numbers(scores.labels.size()), [&](std::span<const double> some) {
+                      std::vector<int64_t> answers, labels;
+                      for (const double i : some) {
+                        answers.push_back(scores.answers[static_cast<size_t>(i)]);
+                        labels.push_back(scores.labels[static_cast<size_t>(i)]);
+                      }
+                      return 100 * value(score_classes(answers, labels, classes));
+                    })};
   };
-  std::vector<Measure> list = {
+  std::vector<Measured> list = {
       measure("accuracy", [](const ClassScores& s) { return s.accuracy; }),
       measure("f1_macro", [](const ClassScores& s) { return s.f1_macro; })};
   if (classes == 2)
@@ -97,12 +78,42 @@ std::vector<Measure> class_measures(const Scores& scores, int64_t classes) {
 
 }  // namespace
 
+std::vector<Measured> measures_of(const Json& document) {
+  std::vector<Measured> measures;
+  for (const char* name : {"accuracy", "f1_macro", "f1_binary", "bleu", "chrf"}) {
+    if (!document.contains(name)) continue;
+    const auto value = document[name].get<double>();
+    Measured measure{name, {.value = value, .low = value, .high = value}};
+    if (const auto interval = document.find(concat(name, "_interval"));
+        interval != document.end()) {
+      measure.estimate.low = interval->at(0);
+      measure.estimate.high = interval->at(1);
+    }
+    measures.push_back(std::move(measure));
+  }
+  return measures;
+}
+
+plot::Figure measures_figure(const std::string& title, const std::vector<Measured>& measures) {
+  plot::BarChart chart{.title = "", .y = {.label = "of 100", .min = 0, .max = 100}};
+  plot::BarSeries bars{.name = title};
+  for (const auto& [name, estimate] : measures) {
+    chart.categories.push_back(name);
+    bars.values.push_back(estimate.value);
+    bars.spread.push_back((estimate.high - estimate.low) / 2);
+  }
+  chart.series.push_back(std::move(bars));
+  plot::Figure figure{.title = title};
+  figure.panels.emplace_back(std::move(chart));
+  return figure;
+}
+
 TextTaskResult example_result(const std::string& name, const Scores& scores, int64_t classes) {
   std::ostringstream text;
   text << std::fixed << std::setprecision(4) << std::left << std::setw(14) << "loss" << std::right
        << std::setw(7) << scores.loss << "  of " << scores.targets << " targets\n";
   Json document{{"task", name}, {"loss", scores.loss}, {"targets", scores.targets}};
-  std::vector<Measure> measures;
+  std::vector<Measured> measures;
   if (scores.labels.empty()) {
     const double accuracy = 100 * scores.accuracy;
     document["accuracy"] = accuracy;
@@ -154,8 +165,8 @@ Scores score_hidden(nn::Model& model, const text::Tokenizer& tokenizer,
 }
 
 TextTaskResult translation_result(const TranslationScores& scores, int64_t seed) {
-  const std::vector<Measure> measures = {{"bleu", bootstrap_counts(scores.bleu_counts, seed)},
-                                         {"chrf", bootstrap_counts(scores.chrf_counts, seed)}};
+  const std::vector<Measured> measures = {{"bleu", bootstrap_counts(scores.bleu_counts, seed)},
+                                          {"chrf", bootstrap_counts(scores.chrf_counts, seed)}};
   Json document{{"task", "translation"}, {"sentences", scores.sentences}};
   add_json(document, measures);
   return {std::move(document), measures_text(measures), measures_figure("translation", measures)};

@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "tempera/eval/bootstrap.h"
 #include "tempera/eval/held_out.h"
 #include "tempera/eval/text_task.h"
 #include "tempera/eval/translation.h"
@@ -13,6 +15,15 @@
 // What encoders and encoder-decoders are measured by: the loss of hidden tokens, classes of texts,
 // translations.
 namespace tempera::eval {
+
+// A metric of 100.
+struct Measured {
+  std::string name;
+  Estimate estimate;
+};
+// Those that a result's document has, and their picture.
+std::vector<Measured> measures_of(const nlohmann::ordered_json& document);
+plot::Figure measures_figure(const std::string& title, const std::vector<Measured>& measures);
 
 // Loss and accuracy of the targets of some rows, and the F1 of classes where rows have one each.
 // `name` says of what.

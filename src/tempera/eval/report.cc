@@ -3,7 +3,11 @@
 #include <cmath>
 #include <iomanip>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <span>
 #include <sstream>
+
+#include "tempera/eval/bootstrap.h"
 
 namespace tempera::eval {
 namespace {
@@ -18,6 +22,24 @@ double mean_of(const std::vector<double>& values) {
 
 std::string bucket_text(const PositionBucket& bucket) {
   return std::to_string(bucket.first) + "-" + std::to_string(bucket.last);
+}
+
+// A number that is not finite is null in JSON.
+double number(const Json& value) { return value.is_null() ? std::nan("") : value.get<double>(); }
+
+// Of the perplexity.
+Estimate perplexity_estimate(const TextScores& scores) {
+  std::vector<double> places(scores.blocks.size());
+  std::iota(places.begin(), places.end(), 0.0);
+  return bootstrap(places, [&](std::span<const double> drawn) {
+    double loss = 0, tokens = 0;
+    for (const double place : drawn) {
+      const LossBlock& block = scores.blocks[static_cast<size_t>(place)];
+      loss += block.loss;
+      tokens += static_cast<double>(block.tokens);
+    }
+    return std::exp(loss / tokens);
+  });
 }
 
 }  // namespace
@@ -35,6 +57,21 @@ Json to_json(const std::vector<SizeScores>& list) {
     rows.push_back(std::move(row));
   }
   return rows;
+}
+
+std::vector<SizeScores> size_scores_of(const Json& json) {
+  std::vector<SizeScores> list;
+  for (const Json& row : json) {
+    SizeScores set{.size = row.at("size"), .rows = row.at("rows"), .scores = {}};
+    set.scores.accuracy = number(row.at("accuracy")) / 100;
+    set.scores.loss = number(row.at("loss"));
+    set.scores.targets = row.at("targets");
+    if (row.contains("answer_weight")) set.scores.answer_weight = number(row["answer_weight"]);
+    if (row.contains("query_scale"))
+      for (const Json& scale : row["query_scale"]) set.scores.query_scale.push_back(number(scale));
+    list.push_back(std::move(set));
+  }
+  return list;
 }
 
 std::string to_text(const std::vector<SizeScores>& list) {
@@ -86,17 +123,18 @@ Json to_json(const TextScores& scores) {
                        {"tokens", bucket.tokens},
                        {"loss", bucket.loss},
                        {"perplexity", std::exp(bucket.loss)}});
-  return {{"loss", scores.loss},
-          {"perplexity", scores.perplexity},
-          {"tokens", scores.tokens},
-          {"by_position", std::move(buckets)}};
+  Json json{{"loss", scores.loss}, {"perplexity", scores.perplexity}};
+  // One block alone has no spread.
+  if (scores.blocks.size() > 1) {
+    const Estimate estimate = perplexity_estimate(scores);
+    json["perplexity_interval"] = {estimate.low, estimate.high};
+  }
+  json["tokens"] = scores.tokens;
+  json["by_position"] = std::move(buckets);
+  return json;
 }
 
 TextScores text_scores_of(const Json& json) {
-  // A number that is not finite is null in JSON.
-  const auto number = [](const Json& value) {
-    return value.is_null() ? std::nan("") : value.get<double>();
-  };
   TextScores scores{.loss = number(json.at("loss")),
                     .perplexity = number(json.at("perplexity")),
                     .tokens = json.at("tokens"),

@@ -19,9 +19,13 @@ struct SizeScores {
 };
 
 nlohmann::ordered_json to_json(const std::vector<SizeScores>& list);
+// What to_json() wrote.
+std::vector<SizeScores> size_scores_of(const nlohmann::ordered_json& json);
 std::string to_text(const std::vector<SizeScores>& list);
 plot::Figure to_figure(const std::string& task, const std::vector<SizeScores>& list);
 
+// With the interval of the perplexity, where the blocks of the text are known: by drawing them
+// again.
 nlohmann::ordered_json to_json(const TextScores& scores);
 // What to_json() wrote.
 TextScores text_scores_of(const nlohmann::ordered_json& json);

@@ -63,7 +63,7 @@ struct Needles {
 };
 
 struct NeedleText {
-  std::vector<std::string> sentences;
+  std::vector<std::string> sentences, asked;
   std::string preamble, question;
   std::vector<std::string> references;
 };
@@ -78,13 +78,12 @@ std::string sentence(const Needles& needles, const std::string& key, const std::
 
 NeedleText needle_text(const Needles& needles, data::RandomStream& random) {
   NeedleText text;
-  std::vector<std::string> asked;
   std::set<std::string> used;
   while (static_cast<int>(used.size()) < needles.keys) {
     const auto key = word_of(needles.key, random);
     if (!used.insert(key).second) continue;
-    const bool wanted = static_cast<int>(asked.size()) < needles.queries;
-    if (wanted) asked.push_back(key);
+    const bool wanted = static_cast<int>(text.asked.size()) < needles.queries;
+    if (wanted) text.asked.push_back(key);
     for (int i = 0; i < needles.values; ++i) {
       const auto value = word_of(needles.value, random);
       text.sentences.push_back(sentence(needles, key, value));
@@ -93,7 +92,7 @@ NeedleText needle_text(const Needles& needles, data::RandomStream& random) {
   }
   random.shuffle(std::span(text.sentences));
   const bool several = text.references.size() > 1;
-  const auto kind = kind_text(needles.value, several), keys = listed_words(asked);
+  const auto kind = kind_text(needles.value, several), keys = listed_words(text.asked);
   text.preamble = std::string(several ? "Some secret " : "A secret ") + kind +
                   (several ? " are" : " is") +
                   " hidden in the text below. Remember what you read, you will be asked for it.\n";
@@ -140,8 +139,11 @@ RulerCase among_needles(const RulerSource& source, const Needles& needles, int64
     throw UsageError(concat("a text of ", length, " tokens given; a needle, its question and ",
                             kNeedleTokens, " tokens of an answer have ", length - room));
   while (true) {
-    auto line =
-        encoded(sentence(needles, word_of(needles.key, random), word_of(needles.value, random)));
+    const auto value = word_of(needles.value, random);
+    auto key = word_of(needles.key, random);
+    while (std::ranges::find(text.asked, key) != text.asked.end())
+      key = word_of(needles.key, random);
+    auto line = encoded(sentence(needles, key, value));
     room -= static_cast<int64_t>(line.size());
     if (room < 0) break;
     lines.push_back(std::move(line));

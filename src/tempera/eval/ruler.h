@@ -104,6 +104,8 @@ RulerScores score_ruler(std::string_view name, const text::Tokenizer& tokenizer,
                         const std::function<void(int64_t cases)>& report = {});
 
 nlohmann::ordered_json to_json(const RulerScores& scores);
+// What to_json() wrote, without the samples. Throws Error where a task lacks a length.
+RulerScores ruler_scores_of(const nlohmann::ordered_json& json);
 std::string to_text(const RulerScores& scores);
 plot::Figure to_figure(const RulerScores& scores);
 

@@ -133,6 +133,23 @@ Json to_json(const RulerScores& scores) {
   return {{"task", scores.name}, {"cells", std::move(tasks)}, {"average", std::move(average)}};
 }
 
+RulerScores ruler_scores_of(const Json& json) {
+  RulerScores scores{.name = json.at("task"), .lengths = {}, .cells = {}};
+  for (const Json& entry : json.at("average")) scores.lengths.push_back(entry.at("length"));
+  for (const Json& entry : json.at("cells")) {
+    RulerCell cell{.task = entry.at("task"),
+                   .length = entry.at("length"),
+                   .new_tokens = entry.at("new_tokens"),
+                   .cases = entry.at("cases")};
+    cell.score = entry.at("score").get<double>() * static_cast<double>(cell.cases);
+    scores.cells.push_back(std::move(cell));
+  }
+  const size_t lengths = scores.lengths.size(), cells = scores.cells.size();
+  TEMPERA_CHECK(lengths > 0 && cells > 0 && cells % lengths == 0, scores.name, ": ", cells,
+                " cells found for ", lengths, " lengths");
+  return scores;
+}
+
 std::string to_text(const RulerScores& scores) {
   constexpr int kName = 18, kColumn = 18;
   std::ostringstream text;

@@ -76,6 +76,17 @@ TEST(Ruler, TheTasksHaveTheirNumbers) {
   EXPECT_EQ(ruler_tasks().size(), 12U);
 }
 
+// Or an answer could be one of several numbers, and be scored as wrong.
+TEST(Ruler, OneNameAmongNeedlesHasOneNumber) {
+  for (uint32_t number = 0; number < 20; ++number) {
+    const auto text = text_of(make("ruler-niah-multikey-2", 32768, number).prompt);
+    const std::string before = "What is the secret number of ";
+    const size_t begin = text.find(before) + before.size();
+    const auto name = text.substr(begin, text.find(" that the text mentions") - begin);
+    EXPECT_EQ(count(text, "One secret number of " + name + " is: "), 1) << name;
+  }
+}
+
 // The chain can be followed: every variable stands behind the one that it is assigned to.
 TEST(Ruler, AChainOfVariablesInOrder) {
   for (uint32_t number = 0; number < 10; ++number) {
@@ -93,22 +104,42 @@ TEST(Ruler, AChainOfVariablesInOrder) {
   }
 }
 
+void expect_most_frequent(const std::string& name, const RulerCase& made) {
+  std::map<std::string, int64_t> counts;
+  const std::string text = text_of(made.prompt);
+  std::istringstream words(text.substr(text.find('\n'), text.rfind("\nQ") - text.find('\n')));
+  for (std::string word; words >> word;)
+    if (word != "..." && !word.ends_with('.')) ++counts[word];
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const auto& reference : made.references) {
+    least = std::min(least, counts[reference]);
+    counts.erase(reference);
+  }
+  for (const auto& [word, times] : counts) EXPECT_LT(times, least) << name << " " << word;
+  EXPECT_GT(least, 0) << name << " " << made.prompt.size();
+}
+
 TEST(Ruler, TheAskedWordsAreTheMostFrequentOnes) {
   for (const char* name : {"ruler-cwe", "ruler-fwe"})
-    for (const int64_t length : {2000, 8192}) {
-      const auto made = make(name, length);
-      std::map<std::string, int64_t> counts;
-      const std::string text = text_of(made.prompt);
-      std::istringstream words(text.substr(text.find('\n'), text.rfind("\nQ") - text.find('\n')));
-      for (std::string word; words >> word;)
-        if (word != "..." && !word.ends_with('.')) ++counts[word];
-      int64_t least = std::numeric_limits<int64_t>::max();
-      for (const auto& reference : made.references) {
-        least = std::min(least, counts.at(reference));
-        counts.erase(reference);
-      }
-      for (const auto& [word, times] : counts) EXPECT_LT(times, least) << name << " " << word;
+    for (const int64_t length : {2000, 8192}) expect_most_frequent(name, make(name, length));
+}
+
+// Where there is room for too few words to tell which are more frequent, none is asked for.
+TEST(Ruler, ShortCodedTextsHaveTheirAnswersOrAreRefused) {
+  int64_t shortest = 0;
+  for (int64_t length = 300; length < 1000; length += 10) {
+    RulerCase made;
+    const auto refusal = message_of<UsageError>([&] { made = make("ruler-fwe", length); });
+    if (!refusal.empty()) {
+      EXPECT_TRUE(says(refusal, "ruler-fwe needs a text of at least"));
+      EXPECT_EQ(shortest, 0) << length;
+      continue;
     }
+    if (shortest == 0) shortest = length;
+    expect_most_frequent("ruler-fwe", made);
+  }
+  EXPECT_GT(shortest, 300);
+  EXPECT_LT(shortest, 700);
 }
 
 // As NoLiMa asks for: what a question and its needle have in common is no word.

@@ -15,9 +15,14 @@ struct ListText {
   std::string_view name;
 };
 
+// The sizes that a text may have.
+struct Sizes {
+  int64_t least, most;
+};
+
 // The largest text of a growing family that fits: write(size) gives the text, and texts grow with
 // their size.
-RulerCase fitted(const RulerSource& source, const ListText& list, int64_t room, int64_t most,
+RulerCase fitted(const RulerSource& source, const ListText& list, int64_t room, const Sizes& sizes,
                  const std::function<std::string(int64_t size)>& write) {
   RulerCase made;
   const auto& tokenizer = source.tokenizer;
@@ -30,7 +35,7 @@ RulerCase fitted(const RulerSource& source, const ListText& list, int64_t room, 
     tokenizer.encode(write(size), body);
     return static_cast<int64_t>(body.size());
   };
-  int64_t low = 1, high = most + 1;  // low fits
+  int64_t low = sizes.least, high = sizes.most + 1;  // low fits
   if (tokens(low) > room)
     throw UsageError(concat("--lengths: ", list.name, " needs a text of at least ",
                             tokens(low) - room, " tokens more"));
@@ -84,7 +89,7 @@ RulerCase make_common_words(const RulerSource& source, int64_t length, data::Ran
                       "\nQuestion: Which 10 words stand most often in the list?\nAnswer: The 10 "
                       "words that stand most often in the list are:",
                       "ruler-cwe"},
-                     length - kNewTokens, bound(length, order.size() - kCommon), write);
+                     length - kNewTokens, {1, bound(length, order.size() - kCommon)}, write);
   for (size_t i = 0; i < kCommon; ++i) made.references.push_back(source.words[order[i]]);
   return made;
 }
@@ -93,6 +98,7 @@ RulerCase make_frequent_words(const RulerSource& source, int64_t length,
                               data::RandomStream& random) {
   constexpr int64_t kNewTokens = 50;
   constexpr double kSum = std::numbers::pi * std::numbers::pi / 6;  // of 1 / k^2
+  constexpr int64_t kFewest = 53;  // with fewer, rounding makes the third word no more than others
   // The most frequent one is noise.
   std::vector<std::string> words{"..."};
   while (words.size() < static_cast<size_t>(std::max<int64_t>(length / 50, 8))) {
@@ -120,7 +126,7 @@ RulerCase make_frequent_words(const RulerSource& source, int64_t length,
                       "'...' are none.\nAnswer: The three coded words that stand most often in "
                       "the text are:",
                       "ruler-fwe"},
-                     length - kNewTokens, length, write);
+                     length - kNewTokens, {kFewest, length}, write);
   made.references = {words[1], words[2], words[3]};
   return made;
 }

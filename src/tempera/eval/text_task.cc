@@ -61,7 +61,7 @@ void TextTaskOptions::declare(config::Options& options) {
   options.option("lengths", task.lengths, config::range(16, 1 << 24),
                  "long-context tasks: prompt lengths in tokens");
   options.option("depths", task.depths, config::range(0, 1),
-                 "long-context tasks: where the needle stands, from 0 (start) to 1 (end)");
+                 "long-context tasks: needle position, from 0 (start) to 1 (end)");
   options.option("cases", cases, config::range(0, 1e6),
                  "long-context tasks: cases per length and depth, RULER: per task and length; 0: 4 "
                  "and 20");

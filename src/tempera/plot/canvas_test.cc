@@ -220,9 +220,10 @@ TEST(SvgTest, WritesTheMarks) {
   EXPECT_TRUE(has("aria-label=\"a &quot;label&quot; &amp; more\""));
   EXPECT_TRUE(has("<rect x=\"1\" y=\"2\" width=\"3.46\" height=\"4\" fill=\"#ff0000\"/>"));
   EXPECT_TRUE(has("fill=\"#0000ff\" fill-opacity=\"0.25\""));
-  EXPECT_TRUE(has("points=\"0,0 5,0\" fill=\"none\" class=\"tp-grid-line\""));
+  EXPECT_TRUE(
+      has("points=\"0,0 5,0\" fill=\"none\" stroke=\"" + hex(kGrid) + "\" class=\"tp-grid-line\""));
   EXPECT_TRUE(has("stroke-dasharray=\"4 2\""));
-  EXPECT_TRUE(has("class=\"tp-ink\" fill=\"#1f2430\""));
+  EXPECT_TRUE(has("fill=\"#1f2430\" class=\"tp-ink\""));
   EXPECT_TRUE(has("rotate(-90 5 6)"));
   EXPECT_TRUE(has(">1 &lt; 2 &amp; &#39;x&#39;</text>"));
 }

@@ -8,15 +8,15 @@
 namespace tempera::plot {
 namespace {
 
-// Okabe and Ito's hues, without the yellow and the black that vanish on one of the two backgrounds.
-constexpr std::array<Color, 8> kSeries{{{0, 114, 178},
-                                        {213, 94, 0},
-                                        {0, 158, 115},
-                                        {204, 121, 167},
-                                        {230, 159, 0},
-                                        {86, 180, 233},
-                                        {120, 94, 170},
-                                        {128, 128, 128}}};
+// Okabe and Ito's hues, as dark as a white page needs; no yellow and no black.
+constexpr std::array<Color, kSeriesColors> kSeries{{{0, 114, 178},
+                                                    {213, 94, 0},
+                                                    {0, 143, 104},
+                                                    {184, 87, 143},
+                                                    {168, 123, 0},
+                                                    {59, 147, 204},
+                                                    {120, 94, 170},
+                                                    {111, 111, 111}}};
 
 // Lightness falls evenly along both arms, so that the order survives in grey.
 constexpr std::array<Color, 6> kSequentialStops{{{247, 250, 252},
@@ -49,7 +49,12 @@ double linear(uint8_t channel) { return std::pow(channel / 255.0, 2.2); }
 
 }  // namespace
 
-Color series_color(size_t n) { return kSeries[n % kSeries.size()]; }
+Color series_color(size_t n) {
+  Color color = kSeries[n % kSeries.size()];
+  color.role = Role::kSeries;
+  color.series = static_cast<uint8_t>(n % kSeries.size());
+  return color;
+}
 
 Color with_alpha(Color color, double alpha) {
   color.alpha = alpha;

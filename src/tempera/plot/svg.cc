@@ -4,6 +4,7 @@
 #include <charconv>
 #include <vector>
 
+#include "tempera/base/base64.h"
 #include "tempera/base/error.h"
 #include "tempera/plot/raster.h"
 
@@ -25,8 +26,8 @@ std::string number(double value) {
   return text == "-0" ? "0" : text;
 }
 
-std::string_view role_name(Role role) {
-  switch (role) {
+std::string role_name(Color color) {
+  switch (color.role) {
     case Role::kPaper:
       return "tp-paper";
     case Role::kInk:
@@ -35,6 +36,8 @@ std::string_view role_name(Role role) {
       return "tp-muted";
     case Role::kGrid:
       return "tp-grid";
+    case Role::kSeries:
+      return "tp-series-" + std::to_string(color.series + 1);
     case Role::kFixed:
       break;
   }
@@ -46,18 +49,6 @@ std::string join(std::span<const Point> points) {
   for (const Point& p : points) {
     if (!text.empty()) text += ' ';
     text += number(p.x) + ',' + number(p.y);
-  }
-  return text;
-}
-
-std::string base64(std::span<const uint8_t> bytes) {
-  constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const size_t count = std::min<size_t>(3, bytes.size() - i);
-    uint32_t bits = 0;
-    for (size_t j = 0; j < 3; ++j) bits = bits << 8 | (j < count ? bytes[i + j] : 0u);
-    for (size_t j = 0; j < 4; ++j) text += j <= count ? kDigits[bits >> (18 - 6 * j) & 63] : '=';
   }
   return text;
 }
@@ -130,10 +121,9 @@ void SvgCanvas::attribute(std::string_view name, double value) {
 
 void SvgCanvas::paint(std::string_view property, Color color) {
   const std::string property_name(property);
-  if (color.role != Role::kFixed)
-    body_ += " class=\"" + std::string(role_name(color.role)) +
-             (property == "stroke" ? "-line\"" : "\"");
   body_ += ' ' + property_name + "=\"" + hex(color) + '"';
+  if (color.role != Role::kFixed)
+    body_ += " class=\"" + role_name(color) + (property == "stroke" ? "-line\"" : "\"");
   if (color.alpha < 1) attribute(property_name + "-opacity", color.alpha);
 }
 
@@ -219,7 +209,7 @@ void SvgCanvas::cells(const Rect& rect, size_t rows, size_t columns,
   body_ +=
       " preserveAspectRatio=\"none\" style=\"image-rendering:pixelated\" "
       "xlink:href=\"data:image/png;base64," +
-      base64(encode_png(image)) + "\"/>\n";
+      encode_base64(encode_png(image)) + "\"/>\n";
 }
 
 // A nested svg element clips to its box without a clip path, whose id could clash with another

@@ -1,6 +1,7 @@
 #include "tempera/base/error.h"
 #include "tempera/base/text_table.h"
 #include "tempera/study/compare.h"
+#include "tempera/study/pool.h"
 #include "tempera/study/study.h"
 #include "tempera/study/tables.h"
 
@@ -109,7 +110,16 @@ plot::Figure ablation_figure(const MethodMetrics& accuracy) {
 plot::HtmlReport ablation_page(const AblationResults& results) {
   const auto& methods = results.comparison.methods;
   const auto accuracy = metric_of(methods, &MethodResults::accuracy);
+  TEMPERA_CHECK(!accuracy.empty(), "the results have no accuracy");
   plot::HtmlReport report("Which part of SSA does the work?");
+  report.summary(
+      {.asked = concat("Which part of SSA helps on the phone-book task, and do simpler rules as "
+                       "well? ",
+                       methods.size(), " methods, ", results.comparison.seeds,
+                       results.comparison.seeds == 1 ? " seed each." : " seeds each."),
+       .answer = verdict(accuracy, {.what = "the accuracy", .unit = " %", .size = "entries"}),
+       .not_shown = {"other tasks and large models: this is one layer of width 64",
+                     "small differences: the best of so many methods is partly the luckiest"}});
   report.paragraph(
       "The phone-book task for SSA with parts of it taken away or replaced, and for simpler rules: "
       "YaRN's temperature, a constant, and the frequency of the token. Same data, first weights, "
@@ -128,6 +138,10 @@ class AblationStudy final : public Study {
  public:
   void declare(config::Options& options) override { settings_.declare(options); }
   bool json() const override { return settings_.json; }
+
+  plot::HtmlReport report_of(const std::filesystem::path& file) const override {
+    return ablation_page(read_result<AblationResults>(file));
+  }
 
   StudyReport run() override {
     AblationResults results{.comparison = compare(settings_, "study ablation"), .costs = {}};

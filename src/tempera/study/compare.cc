@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iostream>
 #include <thread>
+#include <utility>
 
 #include "tempera/base/error.h"
 #include "tempera/base/files.h"
@@ -15,6 +16,7 @@
 #include "tempera/study/pool.h"
 #include "tempera/study/probe.h"
 #include "tempera/study/statistics.h"
+#include "tempera/train/run_folder.h"
 #include "tempera/train/trainer.h"
 
 namespace tempera::study {
@@ -228,6 +230,24 @@ train::DataSource open_data(const train::DataOptions& data, const std::filesyste
 }
 
 }  // namespace
+
+plot::HtmlReport report_of_comparison(const std::filesystem::path& folder) {
+  if (std::filesystem::is_regular_file(folder / "results.json"))
+    return page_of(read_result<Results>(folder / "results.json"));
+  const auto mark = folder / WorkFolder::kMark;
+  auto settings =
+      config::from_json<CompareSettings>(train::mark_in(mark, "compare").settings, mark.string());
+  if (const auto size = folder / "sizing.json"; std::filesystem::is_regular_file(size))
+    set_size(settings, read_result<Sizing>(size).size);
+  const auto jobs =
+      finished_seeds<JobResult>(parse_methods(settings.methods), settings.seeds, folder);
+  TEMPERA_CHECK(!jobs.front().empty(), "'", folder.string(),
+                "' has no results.json, and no seed is done for every method; run the same command "
+                "again to go on");
+  const int64_t asked = std::exchange(settings.seeds, static_cast<int64_t>(jobs.front().size()));
+  return page_of(collect(settings, jobs), concat("Not finished: ", settings.seeds, " of ", asked,
+                                                 " seeds are done for every method. "));
+}
 
 CompareSettings::CompareSettings()
     : training(train::task_training()), model(nn::phonebook_model()) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tempera/nn/config.h"
+#include "tempera/plot/html.h"
 #include "tempera/study/job.h"
 #include "tempera/study/methods.h"
 #include "tempera/study/sizing.h"
@@ -96,7 +97,12 @@ Results compare(const CompareSettings& settings, const std::string& verb);
 
 // The results as a table for a terminal.
 std::string results_text(const Results& results);
-// A page with tables and charts.
+// A page with tables and charts. before: what the answer begins with.
+plot::HtmlReport page_of(const Results& results, const std::string& before = "");
+// The page of a comparison in a folder; of one that was stopped, with the seeds that all methods
+// have. Throws Error where there are none.
+plot::HtmlReport report_of_comparison(const std::filesystem::path& folder);
+// The page and its picture.
 void write_report(const Results& results, const std::filesystem::path& path);
 
 }  // namespace tempera::study

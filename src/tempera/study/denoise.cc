@@ -265,6 +265,15 @@ MethodMetrics all_errors(const DenoiseResults& results) {
 
 plot::HtmlReport denoise_page(const DenoiseResults& results) {
   plot::HtmlReport report("A vector from relevant and noise tokens");
+  report.summary(
+      {.asked = "One attention layer recovers a vector from relevant tokens among tokens of noise: "
+                "do temperatures of queries and values help as the noise grows?",
+       .answer =
+           verdict(metric_of(results.methods, &DenoiseMethod::error), {.what = "the squared error",
+                                                                       .size = "noise tokens",
+                                                                       .higher_is_better = false,
+                                                                       .decimals = 4}),
+       .not_shown = {"tasks where nothing marks what is relevant", "deeper models and real data"}});
   report.paragraph(
       "A context holds relevant tokens, each the wanted vector with noise, and tokens of noise "
       "alone. A mark tells which is which. One attention layer reads the context and gives the "

@@ -47,10 +47,18 @@ plot::Figure dilution_figure(const Results& results) {
 
 plot::HtmlReport dilution_page(const Results& results) {
   plot::HtmlReport report("How attention thins out");
+  report.summary(
+      {.asked = "Does the attention of phone-book models, trained on small books, stay on the "
+                "right number in large ones?",
+       .answer =
+           verdict(metric_of(results.methods, &MethodResults::answer_weight),
+                   {.what = "the weight on the right number", .size = "entries", .decimals = 3}),
+       .not_shown = {"large models and natural text: `tempera study dilution MODEL` measures those",
+                     "that more weight is what makes answers right: both are measured, and neither "
+                     "is the cause by that"}});
   report.paragraph(
-      "Models of the phone-book task, trained on small books and asked in large ones. Entropy and "
-      "weight are those of the rows at which a number is asked for, in the head that puts most "
-      "weight on the right number.");
+      "Entropy and weight are those of the rows at which a number is asked for, in the head that "
+      "puts most weight on the right number.");
   report.figure(dilution_figure(results),
                 "Means over the seeds; the bands are 95 % intervals of the mean. The dashed line "
                 "is the entropy of equal weights on all tokens of the book.");
@@ -104,6 +112,14 @@ class DilutionStudy final : public Study {
   }
 
   bool json() const override { return model_ ? text_.json : comparison_.json; }
+
+  plot::HtmlReport report_of(const fs::path& file) const override {
+    const Json document = read_json(file);
+    if (document.contains("windows")) return report_of_model_dilution(file);
+    const Results results = read_result<Results>(file);
+    check_answers(results);
+    return dilution_page(results);
+  }
 
   StudyReport run() override {
     if (model_) return model_dilution(*model_, text_);

@@ -7,11 +7,13 @@
 #include "tempera/base/error.h"
 #include "tempera/base/output.h"
 #include "tempera/base/progress.h"
+#include "tempera/base/text_table.h"
 #include "tempera/base/version.h"
 #include "tempera/eval/perplexity.h"
 #include "tempera/models/load.h"
 #include "tempera/models/tokenizer.h"
 #include "tempera/ops/torch.h"
+#include "tempera/study/pool.h"
 #include "tempera/study/tables.h"
 
 namespace tempera::study {
@@ -219,9 +221,30 @@ plot::Figure model_figure(const ByName<ModelDilution>& models) {
   return made;
 }
 
+// Of the first length and the last, as a share of what equal weights have.
+std::string entropy_sentence(const ByName<ModelDilution>& models) {
+  std::string text;
+  for (const auto& [name, measured] : models) {
+    TEMPERA_CHECK(!measured.share.empty(), name, ": no length was measured");
+    const auto &first = measured.share.front(), &last = measured.share.back();
+    text += concat(text.empty() ? "" : " ", name, ": ", fixed(100 * first.value.mean, 0),
+                   " % of the largest entropy at ", first.name, " tokens seen, ",
+                   fixed(100 * last.value.mean, 0), " % at ", last.name, ".");
+  }
+  return text;
+}
+
 plot::HtmlReport model_page(const DilutionResults& results) {
   const auto& models = results.models;
   plot::HtmlReport report("How the attention of a model thins out");
+  report.summary(
+      {.asked = concat("How flat does the attention of ", models.front().name,
+                       models.size() > 1 ? concat(" and ", models[1].name) : std::string(),
+                       " become as the context grows?"),
+       .answer = entropy_sentence(models),
+       .not_shown = {
+           "single heads, of which some stay sharp at any length: `tempera lens` shows them",
+           "whether the model finds less because of it: `tempera eval --task passkey`"}});
   report.paragraph(
       "The entropy of the attention rows at the end of a context, by its length: the mean of all "
       "layers, heads and 16 rows a length, with the standard deviation over the windows.");
@@ -256,6 +279,12 @@ void ModelDilutionSettings::declare(config::Options& options) {
   compute.declare(options);
   config::out_option(options, out);
   config::json_option(options, json);
+}
+
+plot::HtmlReport report_of_model_dilution(const fs::path& file) {
+  const auto results = read_result<DilutionResults>(file);
+  TEMPERA_CHECK(!results.models.empty(), file.string(), " has no model");
+  return model_page(results);
 }
 
 StudyReport model_dilution(const std::string& model, const ModelDilutionSettings& settings) {

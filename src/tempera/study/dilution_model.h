@@ -25,6 +25,7 @@ struct ModelDilutionSettings {
 
 // The entropy of the attention rows of a model that reads text, by the number of tokens that a row
 // sees, layer by layer; and that of another model on the same windows.
+plot::HtmlReport report_of_model_dilution(const std::filesystem::path& file);
 StudyReport model_dilution(const std::string& model, const ModelDilutionSettings& settings);
 
 }  // namespace tempera::study

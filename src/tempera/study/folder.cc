@@ -41,10 +41,14 @@ void StudyFolder::keep() {
 }
 
 fs::path StudyFolder::result_file(const std::string& label, int64_t seed) const {
+  return job_file(path(), label, seed);
+}
+
+fs::path job_file(const fs::path& folder, const std::string& label, int64_t seed) {
   std::string name = label;
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.' && c != '=') c = '_';
-  return path() / "jobs" / concat(name, "-seed", seed, ".json");
+  return folder / "jobs" / concat(name, "-seed", seed, ".json");
 }
 
 }  // namespace tempera::study

@@ -42,6 +42,10 @@ class StudyFolder {
   std::filesystem::path aside_;  // where the earlier run is, if it made way
 };
 
+// Where the result of a model is, in the folder of a study.
+std::filesystem::path job_file(const std::filesystem::path& folder, const std::string& label,
+                               int64_t seed);
+
 // For StudyFolder::Declare.
 template <class Settings>
 config::Options declare_fresh(const config::Sources& sources) {

@@ -280,8 +280,23 @@ plot::Figure graph_figure(const GraphResults& results) {
   return made;
 }
 
+// The mean error, which is the first of the totals.
+MethodMetrics first_of_each(MethodMetrics methods) {
+  for (auto& [method, metric] : methods) metric.resize(1);
+  return methods;
+}
+
 plot::HtmlReport graph_page(const GraphResults& results) {
   plot::HtmlReport report("Next node of a graph");
+  const auto total = metric_of(results.methods, &GraphMethod::total);
+  report.summary(
+      {.asked = "One attention layer predicts the next node of a random walk, after nodes with one "
+                "neighbour and with many: does a temperature of each query help?",
+       .answer = verdict(first_of_each(total), {.what = "the mean error (L1 distance of a row)",
+                                                .higher_is_better = false,
+                                                .decimals = 3}),
+       .not_shown = {"deeper models, which can set sharpness by other means",
+                     "real data: the graph is made at random"}});
   report.paragraph(
       "From a node the next one is any of its neighbours, all equally likely, and nodes have from "
       "one neighbour to many. One attention layer reads a context with every node and gives the "

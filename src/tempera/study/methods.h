@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -46,6 +48,26 @@ std::vector<std::vector<Result>> run_grid(const MethodGrid<Result>& grid,
   std::vector<std::vector<Result>> results(grid.methods.size());
   for (size_t i = 0; i < pieces.size(); ++i)
     results[i % grid.methods.size()].push_back(read_result<Result>(pieces[i].file));
+  return results;
+}
+
+// What a run that was stopped has of it: the seeds that are done for every method.
+template <class Result>
+std::vector<std::vector<Result>> finished_seeds(const std::vector<NamedMethod>& methods,
+                                                int64_t seeds,
+                                                const std::filesystem::path& folder) {
+  std::vector<std::vector<Result>> results(methods.size());
+  for (int64_t seed = 0; seed < seeds; ++seed) {
+    const auto file = [&](const NamedMethod& method) {
+      return job_file(folder, method.label, seed);
+    };
+    const auto is_done = [&](const NamedMethod& method) {
+      return std::filesystem::is_regular_file(file(method));
+    };
+    if (!std::ranges::all_of(methods, is_done)) continue;
+    for (size_t i = 0; i < methods.size(); ++i)
+      results[i].push_back(read_result<Result>(file(methods[i])));
+  }
   return results;
 }
 

@@ -28,7 +28,7 @@ void run_pieces(const std::string& title, const std::vector<Piece>& pieces, int6
 Json read_json(const std::filesystem::path& file);
 template <class Result>
 Result read_result(const std::filesystem::path& file) {
-  return from_json<Result>(read_json(file), file.string());
+  return read_as<Result>(read_json(file), file.string());
 }
 
 }  // namespace tempera::study

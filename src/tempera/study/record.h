@@ -94,10 +94,11 @@ Json as_json(const T& value) {
   }
 }
 
-// Throws where the JSON, which may be anybody's, holds something else. where: a file, then what
+// Throws where the JSON, which may be anybody's, holds something else. (Not "from_json": nlohmann's
+// own function of that name is found beside it.) where: a file, then what
 // leads to the value in it.
 template <class T>
-T from_json(const Json& json, const std::string& where) {
+T read_as(const Json& json, const std::string& where) {
   const auto expect = [&](bool fits, const char* what) {
     TEMPERA_CHECK(fits, where, ": ", json.type_name(), " found where ", what, " is expected");
   };
@@ -107,25 +108,24 @@ T from_json(const Json& json, const std::string& where) {
     T::fields(value, [&]<class Member>(const char* name, Member& member) {
       const auto found = json.find(name);
       if (found != json.end())
-        member = from_json<Member>(*found, concat(where, ": ", name));
+        member = read_as<Member>(*found, concat(where, ": ", name));
       else
         TEMPERA_CHECK(record::is_left_out(Member()), where, " has no \"", name, "\"");
     });
   } else if constexpr (record::kOptional<T>) {
-    value = from_json<typename T::value_type>(json, where);
+    value = read_as<typename T::value_type>(json, where);
   } else if constexpr (record::kByName<T>) {
     expect(json.is_object(), "an object");
     for (const auto& [name, member] : json.items())
       value.push_back(
-          {name, from_json<decltype(T::value_type::value)>(member, concat(where, ": ", name))});
+          {name, read_as<decltype(T::value_type::value)>(member, concat(where, ": ", name))});
   } else if constexpr (record::kPair<T>) {
     expect(json.is_array() && json.size() == 2, "a pair");
-    value = {from_json<typename T::first_type>(json[0], where),
-             from_json<typename T::second_type>(json[1], where)};
+    value = {read_as<typename T::first_type>(json[0], where),
+             read_as<typename T::second_type>(json[1], where)};
   } else if constexpr (record::kList<T>) {
     expect(json.is_array(), "an array");
-    for (const Json& member : json)
-      value.push_back(from_json<typename T::value_type>(member, where));
+    for (const Json& member : json) value.push_back(read_as<typename T::value_type>(member, where));
   } else if constexpr (std::is_same_v<T, double>) {
     // A number that is not finite is null in JSON.
     expect(json.is_number() || json.is_null(), "a number");

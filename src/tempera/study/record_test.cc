@@ -38,7 +38,7 @@ constexpr const char* kText =
     R"("32":{"count":3,"value":-1e-300}},"extra":0.25,"anything":{"b":[1]}})";
 
 std::string complaint(const std::string& text) {
-  return message_of([&] { from_json<Outer>(Json::parse(text), "file"); });
+  return message_of([&] { read_as<Outer>(Json::parse(text), "file"); });
 }
 
 std::string with(std::string text, const std::string& part, const std::string& other) {
@@ -46,7 +46,7 @@ std::string with(std::string text, const std::string& part, const std::string& o
 }
 
 TEST(Record, ComesBackAsItWasWritten) {
-  const auto read = from_json<Outer>(Json::parse(kText), "file");
+  const auto read = read_as<Outer>(Json::parse(kText), "file");
   EXPECT_EQ(read.curve[0], (std::pair<int64_t, double>(0, 1.5)));
   EXPECT_TRUE(std::isnan(read.curve[1].second));
   ASSERT_EQ(read.sizes.size(), 2U);
@@ -60,7 +60,7 @@ TEST(Record, WhatIsNotThereIsLeftOut) {
   const Outer bare{.name = "a", .curve = {}, .sizes = {}, .extra = {}, .anything = nullptr};
   const std::string text = as_json(bare).dump();
   EXPECT_EQ(text, R"({"name":"a","curve":[],"anything":null})");
-  EXPECT_FALSE(from_json<Outer>(Json::parse(text), "file").extra);
+  EXPECT_FALSE(read_as<Outer>(Json::parse(text), "file").extra);
 }
 
 TEST(Record, RefusesWhatItIsNot) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -37,18 +38,23 @@ plot::LineChart size_chart(const Results& results, Metric MethodResults::*metric
 }
 
 plot::LineChart loss_chart(const Results& results) {
+  // Few points, so that a page of many methods stays small.
+  constexpr size_t kMostPoints = 250, kFewest = 10;
+  size_t longest = 0;
+  for (const auto& [method, result] : results.methods)
+    if (!result.loss_curves.empty()) longest = std::max(longest, result.loss_curves[0].size());
+  const size_t together = std::max(kFewest, (longest + kMostPoints - 1) / kMostPoints);
   plot::LineChart chart{.title = "Training loss (first seed)",
                         .x = {.label = "step"},
-                        .y = {.label = "loss, mean of 10 steps", .log = true}};
+                        .y = {.label = concat("loss, mean of ", together, " steps"), .log = true}};
   for (const auto& [method, result] : results.methods) {
     plot::Series series{.name = method};
-    const Curve& curve = result.loss_curves.at(0);
-    constexpr size_t kMean = 10;
-    for (size_t i = 0; i + kMean <= curve.size(); i += kMean) {
+    const Curve curve = result.loss_curves.empty() ? Curve() : result.loss_curves[0];
+    for (size_t i = 0; i + together <= curve.size(); i += together) {
       double sum = 0;
-      for (size_t j = i; j < i + kMean; ++j) sum += curve[j].second;
+      for (size_t j = i; j < i + together; ++j) sum += curve[j].second;
       series.x.push_back(static_cast<double>(curve[i].first));
-      series.y.push_back(sum / kMean);
+      series.y.push_back(sum / static_cast<double>(together));
     }
     chart.series.push_back(std::move(series));
   }
@@ -67,7 +73,7 @@ plot::Table test_table(const Results& results) {
   for (size_t i = 1; i < methods.size(); ++i) {
     std::vector<plot::Cell> row{plot::Cell::of(methods[i].name)};
     for (const auto& [size, summary] : methods[i].value)
-      row.push_back(plot::Cell::of(summary.p_against_first.value(), {}, 3));
+      row.push_back(plot::Cell::of(summary.p_against_first.value_or(1), {}, 3));
     table.rows.push_back(std::move(row));
   }
   return table;
@@ -100,14 +106,44 @@ void explain_phonebook(plot::HtmlReport& report) {
       "temperature below 1 "
       "(focal), one that is learned, or one that grows with the number of visible keys (ssa) keeps "
       "it there.");
-  report.heading("What it does not show");
-  report.list(
-      {"a gain at the length of training: all methods are about equal there",
-       "that the gap stays without QK-norm: with a tuned learning rate plain attention is then "
-       "about as good",
-       "that the gap is as wide with a learned QK gain: a longer training closes most of it",
-       "anything about rotary positions: with them all methods fail at 1,024 entries",
-       "anything about large models: this is one layer of width 64"});
+}
+
+std::vector<std::string> not_shown(const Results& results) {
+  std::vector<std::string> items;
+  if (is_phonebook(results))
+    items = {"a gain at the length of training: all methods are about equal there",
+             "that the gap stays without QK-norm: with a tuned learning rate plain attention is "
+             "then about as good",
+             "that the gap is as wide with a learned QK gain: a longer training closes most of it",
+             "anything about rotary positions: with them all methods fail at 1,024 entries",
+             "anything about large models: this is one layer of width 64"};
+  else
+    items = {"larger models, longer trainings and other data: the order of methods can change",
+             "learning rates of each method's own: all have the same one"};
+  if (results.methods.size() > 2)
+    items.push_back(
+        "what a test of one method planned before would say: the best of several is chosen by "
+        "its result, so its p-value is too good");
+  return items;
+}
+
+std::string asked(const Results& results) {
+  std::string names;
+  for (const auto& [name, result] : results.methods) names += (names.empty() ? "" : ", ") + name;
+  return concat("Which attention is better on ",
+                is_phonebook(results) ? "the phone-book task" : results.task, ": ", names,
+                "? Trained on the same data, from the same first weights, with the same budget, ",
+                results.seeds, results.seeds == 1 ? " seed each." : " seeds each.");
+}
+
+std::string answer(const Results& results) {
+  const std::string by = size_name(results);
+  if (is_text(results))
+    return verdict(
+        metric_of(results.methods, &MethodResults::loss),
+        {.what = "the held-out loss", .size = by, .higher_is_better = false, .decimals = 4});
+  return verdict(metric_of(results.methods, &MethodResults::accuracy),
+                 {.what = "the accuracy", .unit = " %", .size = by});
 }
 
 plot::Figure overview(const Results& results) {
@@ -173,12 +209,12 @@ std::string results_text(const Results& results) {
   return text;
 }
 
-void write_report(const Results& results, const std::filesystem::path& path) {
+plot::HtmlReport page_of(const Results& results, const std::string& before) {
+  TEMPERA_CHECK(!results.methods.empty(), "the results have no method");
   plot::HtmlReport report("Does a temperature help?");
-  report.paragraph(
-      concat("Attention methods trained on the same data, from the same first weights, with the "
-             "same budget; ",
-             results.seeds, results.seeds == 1 ? " seed each." : " seeds each."));
+  report.summary({.asked = asked(results),
+                  .answer = before + answer(results),
+                  .not_shown = not_shown(results)});
   const std::string by = size_name(results);
   const auto table = [&](Metric MethodResults::*metric, const std::string& caption, int decimals) {
     if (const auto rows = metric_of(results.methods, metric); !rows.empty())
@@ -195,7 +231,11 @@ void write_report(const Results& results, const std::filesystem::path& path) {
   if (is_phonebook(results)) explain_phonebook(report);
   explain_size(report, results);
   say_how_made(report, results.tempera, results.settings, "tempera compare");
-  report.save(path);
+  return report;
+}
+
+void write_report(const Results& results, const std::filesystem::path& path) {
+  page_of(results).save(path);
   plot::save(overview(results), std::filesystem::path(path).replace_extension(".png"));
 }
 

@@ -127,7 +127,7 @@ TEST(Sizing, TheStoredSizeComesBackAndAnotherIsRefused) {
   const Comparison comparison = megabyte();
   const Plan plan = fit(comparison, speed_of);
   const auto stored =
-      from_json<Sizing>(Json::parse(as_json(sizing_of(plan, comparison)).dump()), "f");
+      read_as<Sizing>(Json::parse(as_json(sizing_of(plan, comparison)).dump()), "f");
   EXPECT_EQ(stored.size, plan.size);
   EXPECT_EQ(stored.says, explain(plan, comparison));
   GivenSize given;

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "tempera/base/error.h"
 #include "tempera/base/files.h"
 #include "tempera/config/common.h"
 
@@ -9,7 +10,7 @@ namespace tempera::study {
 
 std::span<const StudyEntry> studies() {
   static const std::array kStudies = {
-      StudyEntry{"denoise", "a vector from relevant and noise tokens; error against the optimum",
+      StudyEntry{"denoise", "recover a vector from noise tokens; error against the optimum",
                  make_denoise_study},
       StudyEntry{"graph", "next node where nodes have one neighbour or many; learned temperatures",
                  make_graph_study},
@@ -38,6 +39,14 @@ void ToySettings::declare(config::Options& options) {
   options.option("steps", steps, config::range(1, 1e9), "training steps");
   options.option("batch", batch, config::range(1, 1 << 20), "contexts per step");
   options.option("learning-rate", learning_rate, config::above(0), "peak learning rate");
+}
+
+std::filesystem::path results_in(const std::filesystem::path& folder) {
+  const auto file = folder / "results.json";
+  TEMPERA_CHECK(std::filesystem::is_regular_file(file), "'", folder.string(),
+                "' has no results.json: what began there has not finished; run the same command "
+                "again to go on");
+  return file;
 }
 
 void write_study(const std::filesystem::path& folder, const nlohmann::ordered_json& document,

@@ -29,6 +29,8 @@ class Study {
   virtual bool json() const = 0;
   // Progress goes to standard error.
   virtual StudyReport run() = 0;
+  // The page of a finished study of this kind, from its results alone.
+  virtual plot::HtmlReport report_of(const std::filesystem::path& results) const = 0;
 };
 
 struct StudyEntry {
@@ -38,6 +40,9 @@ struct StudyEntry {
 };
 
 std::span<const StudyEntry> studies();
+// The file of a study's or a comparison's results in its folder. Throws Error where there is none
+// yet.
+std::filesystem::path results_in(const std::filesystem::path& folder);
 
 std::shared_ptr<Study> make_denoise_study();
 std::shared_ptr<Study> make_graph_study();

@@ -1,5 +1,6 @@
 #include "tempera/study/tables.h"
 
+#include <cmath>
 #include <optional>
 
 #include "tempera/base/error.h"
@@ -76,15 +77,48 @@ std::string metric_text(const MethodMetrics& methods, int decimals) {
   return table.text();
 }
 
+std::string verdict(const MethodMetrics& methods, const Judged& judged) {
+  TEMPERA_CHECK(!methods.empty() && !methods.front().value.empty(), "no method was measured");
+  const auto last = [](const Named<Metric>& method) -> const Summary& {
+    return method.value.back().value;
+  };
+  const Named<Metric>& first = methods.front();
+  const Named<Metric>* best = &first;
+  for (const auto& method : methods) {
+    TEMPERA_CHECK(!method.value.empty(), method.name, " was not measured");
+    const double gain = last(method).mean - last(*best).mean;
+    if (judged.higher_is_better ? gain > 0 : gain < 0) best = &method;
+  }
+  const auto value = [&](const Named<Metric>& method) {
+    return concat(fixed(last(method).mean, judged.decimals), judged.unit, " with ", method.name);
+  };
+  const std::string where =
+      judged.size.empty() ? "" : concat(" at ", first.value.back().name, " ", judged.size);
+  if (methods.size() == 1)
+    return concat("There is one method: ", judged.what, where, " is ", value(first), ".");
+  if (best == &first)
+    return concat("No method does better than ", first.name, ", the first: ", judged.what, where,
+                  " is ", value(first), ".");
+  std::string text = concat("The best is ", best->name, ": ", judged.what, where, " is ",
+                            value(*best), " and ", value(first), ", the first method");
+  const size_t seeds = last(first).seeds.size();
+  if (seeds < 2) return text + ". One seed cannot tell that from chance.";
+  if (const auto& p = last(*best).p_against_first)
+    return concat(text, *p < 0.05 ? ". Over " : ". That may be chance: over ", seeds,
+                  " seeds p is ", fixed(*p, 3), ".");
+  const bool apart =
+      std::abs(last(*best).mean - last(first).mean) > last(*best).ci95 + last(first).ci95;
+  return concat(text, ". Over ", seeds, " seeds their 95 % intervals ",
+                apart ? "lie apart." : "overlap.");
+}
+
 std::string over_seeds(int64_t seeds) {
   return seeds > 1 ? concat(", mean ± sd of ", seeds, " seeds") : ", one seed";
 }
 
 void say_how_made(plot::HtmlReport& report, const std::string& version, const Json& settings,
                   const std::string& command) {
-  report.heading("How it was made");
-  report.paragraph(concat("Tempera ", version, ", `", command, "`. The settings:"));
-  report.code(settings.dump(2));
+  report.how_made(concat("Tempera ", version), command, settings.dump(2));
 }
 
 }  // namespace tempera::study

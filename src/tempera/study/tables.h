@@ -62,6 +62,17 @@ std::string metric_text(const ByName<Result>& methods, Metric Result::*metric, i
   return metric_text(metric_of(methods, metric), decimals);
 }
 
+// What a metric says about the methods at the last of its sizes.
+struct Judged {
+  std::string what;       // "the accuracy"
+  std::string unit = {};  // " %"
+  std::string size = {};  // "entries"; empty: the metric has one size alone
+  bool higher_is_better = true;
+  int decimals = 1;
+};
+// The best method and the first one in a sentence, with the test or the intervals of their seeds.
+std::string verdict(const MethodMetrics& methods, const Judged& judged);
+
 // ", mean ± sd of 3 seeds": what the figures of a table are.
 std::string over_seeds(int64_t seeds);
 

@@ -8,6 +8,7 @@
 #include "tempera/config/settings.h"
 #include "tempera/study/folder.h"
 #include "tempera/study/methods.h"
+#include "tempera/study/pool.h"
 #include "tempera/study/study.h"
 #include "tempera/study/tables.h"
 
@@ -62,6 +63,10 @@ class ToyStudy : public Study {
     const Json document = as_json(results);
     write_study(folder.path(), document, figure(results), page(results));
     return {document, text(results), settings_.out};
+  }
+
+  plot::HtmlReport report_of(const std::filesystem::path& file) const final {
+    return page(read_result<Results>(file));
   }
 
  protected:

@@ -59,6 +59,7 @@ class Conductor {
       prepare();
       work();
     }
+    for (auto& line : left_out(plan_, tuning_)) notes_.push_back(std::move(line));
     return {tuning_, done_jobs(), pending_.size() + waiting_.size(), notes_};
   }
 

@@ -88,10 +88,11 @@ plot::LineChart residual_chart(const Slice& slice, const std::vector<std::string
 // Against the first method, of each size with the most tokens.
 plot::LineChart difference_chart(const Slice& slice, const Analysis& analysis) {
   plot::LineChart chart{
-      .title = "Loss less that of " + analysis.methods[0] + ", with 95 % intervals",
+      .title = "Loss less that of " + analysis.methods[0],
       .x = {.label = "million parameters", .log = true, .ticks = size_ticks(slice)},
       .y = {.label = "nats a token"},
       .guides = {{.at = 0, .label = "", .vertical = false}}};
+  bool intervals = false;
   for (size_t m = 1; m < analysis.methods.size(); ++m) {
     plot::Series series{
         .name = analysis.methods[m], .markers = true, .color = plot::series_color(m)};
@@ -104,11 +105,17 @@ plot::LineChart difference_chart(const Slice& slice, const Analysis& analysis) {
           continue;
         series.x.push_back(million(slice.cells[i].parameters));
         series.y.push_back(difference.mean);
-        series.low.push_back(difference.mean - difference.half_width);
-        series.high.push_back(difference.mean + difference.half_width);
+        const double half = difference.seeds.size() > 1 ? difference.half_width : std::nan("");
+        series.low.push_back(difference.mean - half);
+        series.high.push_back(difference.mean + half);
       }
+    const bool known =
+        std::ranges::any_of(series.low, [](double value) { return std::isfinite(value); });
+    if (!known) series.low = series.high = {};
+    intervals = intervals || known;
     chart.series.push_back(std::move(series));
   }
+  if (intervals) chart.title += ", with 95 % intervals";
   return chart;
 }
 

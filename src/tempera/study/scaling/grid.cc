@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "tempera/base/error.h"
@@ -162,6 +164,20 @@ Grid read_grid(const std::string& toml, const std::string& origin, const Given& 
   return grid;
 }
 
+// Or one would stand for the other in the results, and methods be compared across them.
+void check_alike(const std::vector<Cell>& cells) {
+  using Kind = std::tuple<Shape, int64_t, nn::QkNorm, int64_t>;
+  std::map<Kind, std::pair<int64_t, config::Dtype>> trained;
+  for (const Cell& cell : cells) {
+    const std::pair now(cell.step_tokens, cell.dtype);
+    const Kind kind(cell.shape, cell.context, cell.qk_norm, cell.tokens);
+    if (trained.emplace(kind, now).first->second != now)
+      throw UsageError(concat("the files give models of ", cell.shape.text(),
+                              " different batch-tokens or dtypes; give them the same, or another "
+                              "--out"));
+  }
+}
+
 // Cells that two files name are trained once.
 Plan join(const std::vector<Grid>& grids, const std::vector<std::string>& names) {
   Plan plan{.data = grids.front().data, .cells = {}, .methods = {}};
@@ -175,6 +191,7 @@ Plan join(const std::vector<Grid>& grids, const std::vector<std::string>& names)
     for (const auto& method : grids[i].methods) add_once(plan.methods, method);
     for (const Cell& cell : grids[i].cells()) add_once(plan.cells, cell);
   }
+  check_alike(plan.cells);
   if (plan.data.text.empty())
     throw UsageError("no text given; name files in the grid (text = [\"FILE\"]), or give --text");
   return plan;

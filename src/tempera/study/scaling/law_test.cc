@@ -136,6 +136,21 @@ TEST(Savings, AreExtrapolatedBeyondWhatWasMeasured) {
   EXPECT_TRUE(study.savings[1]->parameters.extrapolated);
 }
 
+// Of a method that failed at the largest size, for which the others stand.
+TEST(Savings, AreExtrapolatedWhereTheMethodWasNotMeasured) {
+  auto cells =
+      simulate({kUsualLaw, with_fewer_parameters(kUsualLaw, 0.8)}, {.of_model = 0.0005}, 4);
+  EXPECT_FALSE(study_laws(cells, 2, 50).savings[1].value().parameters.extrapolated);
+  for (LossCell& cell : cells)
+    if (cell.parameters == kSizes.back())
+      cell.losses[1].assign(3, std::numeric_limits<double>::quiet_NaN());
+  const LawStudy study = study_laws(cells, 2, 50);
+  ASSERT_TRUE(study.savings[1]);
+  EXPECT_EQ(study.parameters, kSizes.back());
+  EXPECT_NEAR(study.savings[1]->parameters.share, 0.8, 0.1);
+  EXPECT_TRUE(study.savings[1]->parameters.extrapolated);
+}
+
 // The intervals are what they say: in simulated studies nearly all hold the true share, and they
 // are not so wide that every number is in them.
 TEST(Savings, IntervalsHoldTheTruth) {

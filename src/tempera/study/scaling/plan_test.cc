@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tempera/base/error.h"
+#include "tempera/base/files.h"
 #include "tempera/study/scaling/analysis.h"
 #include "tempera/study/scaling/budget.h"
 #include "tempera/study/scaling/estimate.h"
@@ -96,6 +97,27 @@ TEST(Grid, OfNoneOrAMillionCellsIsRefused) {
             std::string::npos);
 }
 
+TEST(Plan, OfFilesTrainsModelsOfOneKindAlike) {
+  const TempFolder folder;
+  const auto refused = [&](const std::string& one, const std::string& other) {
+    const std::string common = "sizes = [\"1x32\"]\ncontexts = [16]\n";
+    const auto a = folder.path() / "a.toml", b = folder.path() / "b.toml";
+    write_file(a, common + "methods = [\"softmax\"]\n" + one);
+    write_file(b, common + "methods = [\"ssa\"]\n" + other);
+    return message_of([&] { read_plan({a.string(), b.string()}, {.text = {"text"}}); });
+  };
+  const std::string less = "tokens = [100000]\nbatch-tokens = 16",
+                    more = "tokens = [100000]\nbatch-tokens = 32";
+  EXPECT_EQ(refused(less, more),
+            "the files give models of 1x32x1 different batch-tokens or dtypes; give them the same, "
+            "or another --out");
+  EXPECT_NE(refused(less, less + "\ndtype = \"bf16\"").find("or dtypes"), std::string::npos);
+  EXPECT_EQ(refused(less, less), "");
+  EXPECT_EQ(refused(less, "tokens = [200000]\nbatch-tokens = 32"), "") << "these are other models";
+  EXPECT_EQ(refused("tokens = [9000]\nbatch-tokens = 16", "tokens = [9000]\nbatch-tokens = 32"), "")
+      << "so few tokens have small steps in both";
+}
+
 TEST(Jobs, HaveTheSameNameWhereverTheyAreMade) {
   const Job job{.cell = plan_of("").cells[0], .learning_rate = 0.00123};
   const Job again = job_of(nlohmann::ordered_json::parse(to_json(job).dump()));
@@ -165,6 +187,24 @@ TEST(Tuning, FindsTheRateOfAParabolaAndChecksIt) {
     EXPECT_EQ(tuning.check->trials.size(), 3U);
     EXPECT_NEAR(tuning.rate_for(parse_shape("4x512")) / (best * 1.5e-3), 1, 0.02);
   }
+}
+
+TEST(Tuning, SaysWhatNoRateTrained) {
+  const Plan plan = plan_of("methods = [\"softmax\"]\nqk-norms = [\"none\", \"plain\"]");
+  Losses losses(plan, 1e-9);
+  EXPECT_TRUE(left_out(plan, losses.state()).empty()) << "it is not known yet";
+  losses.run();
+  const TuningState state = losses.state();
+  ASSERT_EQ(state.tunings.size(), 2U);
+  EXPECT_EQ(state.tunings[0].rate_for(parse_shape("1x32")), 0);
+  EXPECT_EQ(state.tunings[0].sweep[0].trials[0].outcome, Outcome::kDiverged);
+  EXPECT_EQ(left_out(plan, state),
+            (std::vector<std::string>{
+                "no learning rate of softmax trained: 9 models left out",
+                "no learning rate of softmax with QK-norm plain trained: 9 models left out"}));
+  Losses good(plan, 1);
+  good.run();
+  EXPECT_TRUE(left_out(plan, good.state()).empty());
 }
 
 TEST(Tuning, BeginsWithItsSweepAndNoCell) {

@@ -1,5 +1,6 @@
 #include "tempera/study/scaling/report.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -146,7 +147,7 @@ std::string trials_text(const RateCurve& curve) {
   std::string text;
   for (const RateTrial& trial : curve.trials)
     text += concat(text.empty() ? "" : ", ", trial.rate, ": ",
-                   trial.loss ? fixed(*trial.loss, 4) : "diverged");
+                   trial.loss ? fixed(*trial.loss, 4) : name_of(trial.outcome));
   return text;
 }
 
@@ -220,17 +221,47 @@ std::vector<std::string> notes_of(const Shown& study) {
   return notes;
 }
 
+// The savings of each method, or the difference at the largest size where no law could be fitted.
+std::string answer(const Shown& study) {
+  const Analysis& analysis = study.analysis;
+  std::string text;
+  for (const Slice& slice : analysis.slices) {
+    const Lines savings = saving_lines(slice, analysis.methods);
+    for (size_t i = 1; i < savings.rows.size(); ++i)
+      text += concat(text.empty() ? "" : " ", "At ", slice_name(slice), ", what ",
+                     savings.rows[i][0], " needs for the loss of ", analysis.methods[0],
+                     ": parameters, ", savings.rows[i][1], "; tokens, ", savings.rows[i][2], ".");
+  }
+  if (!text.empty()) return text;
+  if (analysis.differences.empty()) return "Too little is done to say.";
+  const Difference& last = analysis.differences.back();
+  return concat("No law could be fitted. At ", last.cell.shape.text(), " and ",
+                tokens_text(last.cell.tokens), " tokens the loss of ", last.cell.method,
+                " less that of ", analysis.methods[0], " is ",
+                signed_text(last.mean, last.half_width), ".");
+}
+
 }  // namespace
 
 plot::HtmlReport page(const Shown& study, const nlohmann::ordered_json& document,
                       const std::string& command) {
   plot::HtmlReport report("Does it scale?");
-  report.paragraph(
-      "Models of several sizes, trained on several numbers of tokens with each method: the same "
-      "text in the same order, the same first weights, and a learning rate found by the same "
-      "rule.");
+  report.summary(
+      {.asked = "Does the gain of a method grow or shrink with size and data? Models of several "
+                "sizes, trained on several numbers of tokens with each method: the same text in "
+                "the same order, the same first weights, and a learning rate found by the same "
+                "rule.",
+       .answer = answer(study),
+       .not_shown = {
+           "sizes far beyond those that were trained: a law is fitted to these, and shares "
+           "marked as extrapolated rest on it alone",
+           "other text, other shapes of the model, other schedules"}});
   report.list(notes_of(study));
-  report.figure(figure(study), "Means over the seeds; the bands are 95 % intervals of the mean.");
+  const bool several = std::ranges::any_of(
+      study.analysis.differences, [](const Difference& one) { return one.seeds.size() > 1; });
+  report.figure(figure(study),
+                several ? "Means over the seeds; the bands are 95 % intervals of the mean."
+                        : "One model of each kind: no intervals.");
   for (const Lines& lines : summary_lines(study)) report.table(lines.page());
   report.paragraph(
       "The law is fitted to ln L by Huber's loss. Intervals are the middle 95 % of fits to "

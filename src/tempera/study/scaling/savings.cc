@@ -118,11 +118,35 @@ struct Resampled {
   }
 };
 
-Saving saving(double share, std::vector<double> resampled, double at, double least, double most) {
+struct Range {
+  double least = kInfinite, most = -kInfinite;
+  void add(double value) {
+    least = std::min(least, value);
+    most = std::max(most, value);
+  }
+};
+
+// Of the sizes and tokens at which a method has a loss.
+struct Measured {
+  Range parameters, tokens;
+};
+
+Measured measured(std::span<const LossCell> cells, size_t method) {
+  Measured found;
+  for (const LossCell& cell : cells) {
+    if (std::ranges::none_of(cell.losses[method], [](double loss) { return std::isfinite(loss); }))
+      continue;
+    found.parameters.add(cell.parameters);
+    found.tokens.add(cell.tokens);
+  }
+  return found;
+}
+
+Saving saving(double share, std::vector<double> resampled, double at, const Range& range) {
   Saving made{.share = share, .interval = middle(share, std::move(resampled))};
   made.told = !made.interval.holds(1);
   const double leads_to = share * at;
-  made.extrapolated = !(leads_to >= least && leads_to <= most);
+  made.extrapolated = !(leads_to >= range.least && leads_to <= range.most);
   return made;
 }
 
@@ -136,19 +160,18 @@ void set_intervals(MethodLaw& method, Resampled& found) {
 
 void set_savings(std::span<const LossCell> cells, LawStudy& study,
                  std::vector<Resampled>& resampled) {
-  const auto by_size = std::ranges::minmax(cells, {}, &LossCell::parameters);
-  const auto by_tokens = std::ranges::minmax(cells, {}, &LossCell::tokens);
   for (size_t method = 0; method < study.laws.size(); ++method) {
     if (!study.laws[method]) continue;
     set_intervals(*study.laws[method], resampled[method]);
     if (method == 0 || !study.laws[0]) continue;
     const Shares share =
         shares(study.laws[0]->law, study.laws[method]->law, study.parameters, study.tokens);
+    const Measured range = measured(cells, method);
     study.savings[method] = MethodSavings{
         .parameters = saving(share.parameters, std::move(resampled[method].parameters),
-                             study.parameters, by_size.min.parameters, by_size.max.parameters),
-        .tokens = saving(share.tokens, std::move(resampled[method].tokens), study.tokens,
-                         by_tokens.min.tokens, by_tokens.max.tokens)};
+                             study.parameters, range.parameters),
+        .tokens =
+            saving(share.tokens, std::move(resampled[method].tokens), study.tokens, range.tokens)};
   }
 }
 

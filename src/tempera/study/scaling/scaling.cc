@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
@@ -43,9 +44,10 @@ struct ScalingSettings {
   RunOptions run;
 
   void declare(config::Options& options) {
-    options.positional("files", files, "the grid: TOML files, each the product of its lists");
+    options.positional("files", files,
+                       "grid files (TOML); each trains every combination of its lists");
     options.option("quick", quick,
-                   "a grid of five tiny sizes and two methods; without --text on a made-up one");
+                   "tiny grid: five sizes, two methods; without --text, on generated text");
     options.option("text", given.text, "text in place of what the files name");
     options.option("tasks", given.tasks,
                    "questions with choices, each NAME=FILE, in place of those that the files name");
@@ -53,10 +55,11 @@ struct ScalingSettings {
                    "models at the same time, each in a process of its own; 0: one per core, 8 on a "
                    "GPU",
                    {.local = true, .section = config::Section::kComputing});
-    options.option("seconds", run.seconds, config::range(0, 1e9),
-                   "time for this call; what has no room is left for another, the least "
-                   "informative models first; 0: no limit",
-                   {.local = true});
+    options.option(
+        "seconds", run.seconds, config::range(0, 1e9),
+        "time limit of this call; models that do not fit wait for the next call, the least "
+        "informative first; 0: none",
+        {.local = true});
     options.option("save-seconds", run.save_seconds, config::above_to(0, 1e6),
                    "time between checkpoints of a model", {.local = true, .rare = true});
     options.option("keep-models", keep_models,
@@ -159,10 +162,36 @@ void check_cells(const train::DataSource& source, const Plan& plan) {
               << " lengths are measured at a trained length of " << count_text(longest) << "\n";
 }
 
+const std::string kCommand = concat("tempera ", kVerb);
+
 class ScalingStudy final : public Study {
  public:
   void declare(config::Options& options) override { settings_.declare(options); }
   bool json() const override { return settings_.json; }
+
+  // The models that are done say what was planned; of a study that is not complete, the tuning of
+  // learning rates is that of these.
+  plot::HtmlReport report_of(const fs::path& file) const override {
+    const Json document = read_json(file);
+    Plan plan{.data = config::from_json<StudyData>(document.at("settings"), file.string()),
+              .cells = {},
+              .methods = document.at("results").at("methods")};
+    Progressed done;
+    for (const Json& model : document.at("models")) {
+      done.results.push_back(result_of(model, file.string()));
+      const Job& job = done.results.back().job;
+      if (job.purpose == Purpose::kCell) plan.cells.push_back(job.cell);
+    }
+    TEMPERA_CHECK(!plan.cells.empty() && !plan.methods.empty(), file.string(),
+                  ": no model of the grid is done; run the same command again to go on");
+    done.notes = document.value("notes", std::vector<std::string>());
+    done.tuning = tune(plan, [&](const Job& job) -> const JobResult* {
+      const auto found = std::ranges::find(done.results, job, &JobResult::job);
+      return found == done.results.end() ? nullptr : &*found;
+    });
+    const Analysis analysis = analyse(plan, done.results);
+    return page({plan, done, analysis}, document, kCommand);
+  }
 
   StudyReport run() override {
     if (settings_.quick != settings_.files.empty())
@@ -220,8 +249,9 @@ class ScalingStudy final : public Study {
                   {"complete", done.left == 0},
                   {"settings", config::to_json(config::describe(plan.data))},
                   {"results", to_json(analysis)},
+                  {"notes", done.notes},
                   {"models", Json::array()}};
-    const auto html = page(shown, document, concat("tempera ", kVerb));
+    const auto html = page(shown, document, kCommand);
     for (const JobResult& result : done.results) document["models"].push_back(to_json(result));
     write_file(folder / "cells.csv", cells_csv(done.results));
     write_study(folder, document, figure(shown), html);

@@ -54,7 +54,7 @@ RateCurve read_curve(const Cell& cell, Purpose purpose, const std::set<double>& 
   for (const double rate : rates) {
     jobs.push_back({.purpose = purpose, .cell = cell, .learning_rate = rate});
     if (const JobResult* result = results(jobs.back()))
-      curve.trials.push_back({rate, result->loss()});
+      curve.trials.push_back({rate, result->loss(), result->outcome});
     else
       complete = false;
   }
@@ -139,7 +139,9 @@ double best_rate(const std::vector<RateTrial>& trials) {
   return trials[best].rate * std::exp(std::clamp(-slope / (2 * curvature), x0 / 2, x2 / 2));
 }
 
-double Tuning::rate_for(const Shape& shape) const { return rounded(constant * scale(shape)); }
+double Tuning::rate_for(const Shape& shape) const {
+  return constant > 0 ? rounded(constant * scale(shape)) : 0;
+}
 
 const Tuning* TuningState::find(const Cell& cell) const {
   for (const Tuning& tuning : tunings)
@@ -172,6 +174,21 @@ TuningState tune(const Plan& plan, const Results& results) {
     state.tunings.push_back(std::move(tuning));
   }
   return state;
+}
+
+std::vector<std::string> left_out(const Plan& plan, const TuningState& state) {
+  std::vector<std::string> lines;
+  for (const Tuning& tuning : state.tunings) {
+    if (tuning.constant > 0) continue;
+    const auto models = std::ranges::count_if(
+        plan.cells, [&](const Cell& cell) { return state.find(cell) == &tuning; });
+    lines.push_back(concat("no learning rate of ", tuning.method,
+                           tuning.qk_norm == nn::QkNorm::kNone
+                               ? ""
+                               : concat(" with QK-norm ", name_of(tuning.qk_norm)),
+                           " trained: ", models, " models left out"));
+  }
+  return lines;
 }
 
 }  // namespace tempera::study::scaling

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tempera/study/scaling/job.h"
@@ -21,7 +22,8 @@ using Results = std::function<const JobResult*(const Job&)>;
 // What one learning rate gave.
 struct RateTrial {
   double rate = 0;
-  std::optional<double> loss;  // none: it diverged
+  std::optional<double> loss;  // none unless it is done
+  Outcome outcome = Outcome::kDone;
 };
 
 // The rates of one size.
@@ -36,9 +38,9 @@ struct Tuning {
   nn::QkNorm qk_norm = nn::QkNorm::kNone;
   std::vector<RateCurve> sweep;
   std::optional<RateCurve> check;
-  double constant = 0;  // the rate at a width of 128; 0: every rate diverged
+  double constant = 0;  // the rate at a width of 128; 0: none trained
 
-  double rate_for(const Shape& shape) const;
+  double rate_for(const Shape& shape) const;  // 0: none
 };
 
 struct TuningState {
@@ -48,6 +50,9 @@ struct TuningState {
 };
 
 TuningState tune(const Plan& plan, const Results& results);
+
+// What is left out because no learning rate of it trained: a sentence each.
+std::vector<std::string> left_out(const Plan& plan, const TuningState& state);
 
 // The rate of the least loss; 0 where none has one.
 double best_rate(const std::vector<RateTrial>& trials);

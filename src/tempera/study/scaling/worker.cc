@@ -246,6 +246,7 @@ train::TrainOptions training_of(const Job& job, config::Device device) {
   options.eval_every = 0;
   options.eval_rows = 0;
   options.log_every = std::max<int64_t>(1, steps / kCurvePoints);
+  options.watch_every = 0;
   options.keep = 1;
   options.device = device;
   return options;
