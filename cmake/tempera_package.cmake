@@ -24,22 +24,23 @@ function(tempera_package)
   file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/kernels_package.cc CONTENT "")
   add_library(tempera_kernels_package SHARED ${CMAKE_BINARY_DIR}/kernels_package.cc)
   tempera_common(tempera_kernels_package)
-  target_link_libraries(tempera_kernels_package PRIVATE tempera_kernels_cpu)
-  tempera_whole(tempera_kernels_package tempera_base tempera_kernels tempera_kernels_cpu)
+  target_link_libraries(tempera_kernels_package PRIVATE tempera_kernels_cpu tempera_reference)
+  tempera_whole(tempera_kernels_package tempera_base tempera_kernels tempera_kernels_cpu tempera_reference)
   tempera_own_symbols(tempera_kernels_package)
   set_target_properties(tempera_kernels_package PROPERTIES OUTPUT_NAME tempera_kernels EXPORT_NAME kernels
     VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
   set(targets tempera_kernels_package)
   tempera_public_headers(tempera/base/parallel.h tempera/base/version.h tempera/kernels/attention.h tempera/kernels/fused.h
-    tempera/kernels/mask.h tempera/kernels/reference.h tempera/kernels/validate.h)
+    tempera/kernels/mask.h tempera/kernels/reference/attention.h tempera/kernels/validate.h)
   if(TARGET tempera_torch)
     set_target_properties(tempera_torch PROPERTIES EXPORT_NAME ops)
     list(APPEND targets tempera_torch)
     tempera_public_headers(tempera/base/error.h tempera/config/options.h tempera/config/value.h tempera/nn/attention.h
-      tempera/nn/cache.h tempera/nn/config.h tempera/nn/inspection.h tempera/nn/layers.h tempera/nn/model.h tempera/nn/positions.h
+      tempera/nn/cache.h tempera/nn/config.h tempera/nn/context.h tempera/nn/inspection.h tempera/nn/layers.h tempera/nn/model.h tempera/nn/paged_cache.h
+      tempera/nn/positions.h
       tempera/ops/attention.h tempera/ops/fused.h tempera/ops/projected.h tempera/ops/scale.h tempera/ops/torch.h
       tempera/temperature/method.h
-      tempera/temperature/options.h tempera/temperature/register.h tempera/temperature/registry.h tempera/temperature/rows.h
+      tempera/temperature/options.h tempera/temperature/register.h tempera/temperature/registry.h tempera/temperature/row_share.h tempera/temperature/rows.h
       tempera/temperature/scale.h
       tempera/temperature/shape.h tempera/temperature/state.h)
     file(STRINGS ${TEMPERA_TORCH}/version.py torch REGEX "^__version__")

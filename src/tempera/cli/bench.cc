@@ -41,10 +41,11 @@ void run(const BenchSettings& settings) {
 
 Verb bench_verb() {
   return make_verb<BenchSettings>(
-      "bench", "measures kernels, training and generation against PyTorch and llama.cpp",
+      "bench", "measures kernels, training, generation and serving against PyTorch and llama.cpp",
       {{"tempera bench attention", "fused attention against libtorch's"},
        {"tempera bench train --peers eager,compile", "a training step against PyTorch's"},
-       {"tempera bench generate MODEL.gguf --peers llama.cpp", "generation against llama.cpp"}},
+       {"tempera bench generate MODEL.gguf --peers llama.cpp", "generation against llama.cpp"},
+       {"tempera bench serve MODEL.gguf --peers llama.cpp", "16 clients against its server"}},
       run);
 }
 

@@ -26,7 +26,7 @@ struct CalibrateSettings {
   }
 };
 
-adapt::CalibrateEvents events_in(const train::RunFolder& folder) {
+adapt::CalibrateEvents events_in(const train::RunFolder& folder, const fs::path& tensorboard) {
   return {.say = [](std::string_view line) { std::cerr << line << "\n"; },
           .show =
               [&folder](const std::string& name, const auto& run) {
@@ -35,7 +35,8 @@ adapt::CalibrateEvents events_in(const train::RunFolder& folder) {
                 display.finish();
                 return result;
               },
-          .command = continue_command(folder)};
+          .command = continue_command(folder),
+          .tensorboard = tensorboard};
 }
 
 void print(const adapt::CalibrationResult& result, const fs::path& folder) {
@@ -58,7 +59,8 @@ void run(const CalibrateSettings& settings) {
   const fs::path aside = anew ? folder.set_aside() : fs::path();
   if (folder.mark()) folder.refuse_other_build();
   open_run(folder, settings, settings.place.resume);
-  adapt::Calibrator calibrator(settings.calibration, folder, events_in(folder));
+  adapt::Calibrator calibrator(settings.calibration, folder,
+                               events_in(folder, settings.place.tensorboard));
   const train::DataSource source = open_data(calibrator.data(), folder, calibrator.tokenizer());
   calibrator.check_text(source);
   folder.keep();

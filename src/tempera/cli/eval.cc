@@ -12,10 +12,12 @@
 #include "tempera/base/output.h"
 #include "tempera/base/progress.h"
 #include "tempera/cli/model.h"
+#include "tempera/cli/run.h"
 #include "tempera/cli/verb.h"
 #include "tempera/config/common.h"
 #include "tempera/data/text.h"
 #include "tempera/eval/examples.h"
+#include "tempera/eval/page.h"
 #include "tempera/eval/report.h"
 #include "tempera/eval/ruler.h"
 #include "tempera/eval/text_task.h"
@@ -24,6 +26,7 @@
 #include "tempera/io/json.h"
 #include "tempera/models/device.h"
 #include "tempera/ops/torch.h"
+#include "tempera/train/context_ranks.h"
 #include "tempera/train/data_source.h"
 #include "tempera/train/trainer.h"
 
@@ -43,6 +46,9 @@ struct EvalSettings {
   std::optional<std::string> out;
   models::ComputeOptions compute;
   bool json = false;
+  dist::Options ranks;
+  int64_t context_ranks = 1;
+  bool silent = false;  // another rank says it
 
   void declare(config::Options& options) {
     options.positional("model", model,
@@ -54,7 +60,7 @@ struct EvalSettings {
     beam.declare(options);
     options.section(config::Section::kMeasuring);
     options.option("sizes", sizes, config::range(1, 1 << 24),
-                   "built-in task: sizes to test; not given: those of the run");
+                   "built-in task: sizes to test; not given: those the run was tested on");
     options.option("window", window, config::range(0, 1 << 30),
                    "text: window length in tokens; 0: the model's context length");
     options.option("stride", stride, config::range(0, 1 << 30),
@@ -66,10 +72,12 @@ struct EvalSettings {
                     "--eval-tokens");
     options.option("rows", rows, config::range(0, 1e9),
                    "held-out data: most rows to score; 0: all");
-    options.option("out", out, "new folder for eval.json, eval.svg and eval.png",
+    options.option("out", out, "new folder for report.html, eval.json, eval.svg and eval.png",
                    {.local = true, .section = config::Section::kOutput});
     compute.declare(options);
     config::json_option(options, json);
+    ranks.declare(options);
+    train::TrainOptions::declare_context_ranks(options, context_ranks);
   }
 };
 
@@ -133,10 +141,14 @@ Result eval_files(const OpenModel& opened, const train::DataOptions& data,
   const auto documents = eval::read_documents(files, tokenizer, settings.max_tokens);
   int64_t tokens = 0;
   for (const auto& document : documents) tokens += static_cast<int64_t>(document.size());
-  Progress progress("eval", tokens, "tokens");
-  const auto scores = eval::score_documents(*opened.model, documents, {window, stride},
-                                            [&](int64_t done) { progress.update(done); });
-  progress.finish();
+  std::optional<Progress> progress;
+  if (!settings.silent) progress.emplace("eval", tokens, "tokens");
+  const auto scores =
+      eval::score_documents(*opened.model, documents, {window, stride}, [&](int64_t done) {
+        if (progress) progress->update(done);
+        stop_if_interrupted("interrupted: nothing was measured");
+      });
+  if (progress) progress->finish();
   const double bits = scores.loss * static_cast<double>(scores.tokens) / std::log(2.0);
   const auto bytes = eval::predicted_bytes(documents, tokenizer);
   Result result{eval::to_json(scores), eval::to_text(scores),
@@ -292,6 +304,7 @@ void save(const Result& result, NewOutput& out) {
   write_file(out.part() / "eval.json", result.document.dump(2) + "\n");
   plot::save(result.figure, out.part() / "eval.svg");
   plot::save(result.figure, out.part() / "eval.png");
+  eval::page_of(result.document).save(out.part() / "report.html");
   out.finish();
 }
 
@@ -315,7 +328,12 @@ Result evaluate(const OpenModel& opened, const EvalSettings& settings) {
   return decoder ? eval_files(opened, data, settings) : eval_examples(opened, data, settings);
 }
 
-void run(const EvalSettings& settings) {
+void print(const Result& result, const EvalSettings& settings, std::optional<NewOutput>& out) {
+  if (out) save(result, *out);
+  std::cout << (settings.json ? result.document.dump(2) + "\n" : result.text);
+}
+
+void run_alone(const EvalSettings& settings) {
   std::optional<NewOutput> out;
   if (settings.out) out.emplace(*settings.out, NewOutput::Kind::kFolder);
   const OpenModel opened =
@@ -330,8 +348,40 @@ void run(const EvalSettings& settings) {
     opened.model->to(models::resolve_device(settings.compute.device));
   Result result = evaluate(opened, settings);
   result.document["model"] = opened.path.string();
-  if (out) save(result, *out);
-  std::cout << (settings.json ? result.document.dump(2) + "\n" : result.text);
+  print(result, settings, out);
+}
+
+void check_ranks(const EvalSettings& settings, int64_t ranks) {
+  if (ranks != settings.context_ranks)
+    throw UsageError(concat("--context-ranks ", settings.context_ranks, " given, and ", ranks,
+                            ranks == 1 ? " rank" : " ranks",
+                            " (--ranks); all ranks share each window: give both the same number"));
+}
+
+// Every rank measures the same text, and computes its tokens of every window.
+void run_shared(EvalSettings settings, dist::World& world) {
+  check_ranks(settings, world.size());
+  settings.silent = !world.is_first();
+  std::optional<NewOutput> out;
+  if (settings.out && world.is_first()) out.emplace(*settings.out, NewOutput::Kind::kFolder);
+  const OpenModel opened =
+      open_model(models::load_model(settings.model, load_options(settings.compute)));
+  nn::check_context_ranks(opened.model->config(), 0, settings.context_ranks);
+  opened.model->to(models::resolve_device(settings.compute.device));
+  const train::ContextRanks context(world, *opened.model, settings.context_ranks);
+  Result result = eval_files(opened, settings.data, settings);
+  result.document["model"] = opened.path.string();
+  if (world.is_first()) print(result, settings, out);
+}
+
+void run(const EvalSettings& settings) {
+  if (settings.ranks.ranks <= 1 && settings.context_ranks == 1) return run_alone(settings);
+  if (settings.data.text.empty() || settings.data.task)
+    throw UsageError("--ranks share the windows of a text, and none is given; give --text FILE");
+  // What no rank can do is said once, before they start.
+  if (settings.ranks.ranks > 0) check_ranks(settings, settings.ranks.ranks);
+  run_in_world(settings.ranks, settings.compute.device,
+               [&](dist::World& world) { run_shared(settings, world); });
 }
 
 }  // namespace

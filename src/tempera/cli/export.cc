@@ -1,6 +1,7 @@
 #include "tempera/models/export.h"
 
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -35,8 +36,9 @@ struct ExportSettings {
                    "fold the temperatures into the weights, so that other programs run the model");
     options.option("as", as, "model family to write (as transformers names it), or gguf");
     options.option("dtype", dtype,
-                   config::Domain{.choices = {"auto", "fp32", "bf16", "fp16", "q8_0"}},
-                   "number format; auto: that of the model; q8_0: GGUF only");
+                   config::Domain{.choices = {"auto", "fp32", "bf16", "fp16", "q8_0", "q6_k",
+                                              "q5_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0"}},
+                   "number format; auto: that of the model; q8_0 to q4_0: GGUF only");
     options.option("shard-gb", shard_gb, config::above_to(0, 1e6),
                    "largest size of one safetensors file, in GB");
     config::json_option(options, json);
@@ -51,16 +53,20 @@ torch::ScalarType folder_type(const ExportSettings& settings, const models::Load
   }
   if (settings.dtype == "bf16") return torch::kBFloat16;
   if (settings.dtype == "fp16") return torch::kHalf;
-  if (settings.dtype == "q8_0")
-    throw UsageError("--dtype q8_0 is for --as gguf; give it, or another type");
+  if (settings.dtype.starts_with('q'))
+    throw UsageError(
+        concat("--dtype ", settings.dtype, " is for --as gguf; give it, or another type"));
   return torch::kFloat32;
 }
 
 io::GgmlType file_type(const std::string& dtype) {
-  if (dtype == "bf16") return io::GgmlType::kBF16;
-  if (dtype == "fp16") return io::GgmlType::kF16;
-  if (dtype == "q8_0") return io::GgmlType::kQ8_0;
-  return io::GgmlType::kF32;
+  static const std::map<std::string, io::GgmlType> kTypes = {
+      {"bf16", io::GgmlType::kBF16}, {"fp16", io::GgmlType::kF16},  {"q8_0", io::GgmlType::kQ8_0},
+      {"q6_k", io::GgmlType::kQ6_K}, {"q5_k", io::GgmlType::kQ5_K}, {"q5_1", io::GgmlType::kQ5_1},
+      {"q5_0", io::GgmlType::kQ5_0}, {"q4_k", io::GgmlType::kQ4_K}, {"q4_1", io::GgmlType::kQ4_1},
+      {"q4_0", io::GgmlType::kQ4_0}};
+  const auto found = kTypes.find(dtype);
+  return found == kTypes.end() ? io::GgmlType::kF32 : found->second;
 }
 
 void run(const ExportSettings& settings) {
@@ -101,7 +107,9 @@ Verb export_verb() {
       "export", "writes a model for other programs",
       {{"tempera export run --fold --out folded",
         "a Hugging Face folder with the temperatures in the weights"},
-       {"tempera export run --fold --as gguf --out model.gguf", "for llama.cpp"}},
+       {"tempera export run --fold --as gguf --out model.gguf", "for llama.cpp"},
+       {"tempera export MODEL --as gguf --dtype q4_k --out small.gguf",
+        "the same in 4-bit blocks"}},
       run);
 }
 

@@ -155,25 +155,6 @@ train::TrainOptions with_length(const FinetuneSettings& settings, const nn::Mode
   return options;
 }
 
-// The loss of every logged step, and of the validations.
-void save_picture(const fs::path& folder, const fs::path& log) {
-  plot::Series train{.name = "training"}, validation{.name = "validation", .markers = true};
-  for (const auto& line : train::read_log(log)) {
-    auto& series = line.contains("validation_loss") ? validation : train;
-    const auto& loss = line.at(line.contains("validation_loss") ? "validation_loss" : "loss");
-    if (!loss.is_number()) continue;  // a validation that was not finite
-    series.x.push_back(line.at("step"));
-    series.y.push_back(loss);
-  }
-  plot::Figure figure{.title = "Fine-tuning"};
-  figure.panels.emplace_back(plot::LineChart{.title = "Loss",
-                                             .x = {.label = "step"},
-                                             .y = {.label = "loss"},
-                                             .series = {train, validation}});
-  plot::save(figure, folder / "finetune.svg");
-  plot::save(figure, folder / "finetune.png");
-}
-
 // What one of the ranks does, or the only process. The folder is the first rank's.
 void finetune(const FinetuneSettings& settings, dist::World& world) {
   std::optional<RunFolder> folder;
@@ -192,6 +173,9 @@ void finetune(const FinetuneSettings& settings, dist::World& world) {
   world.first(open);
   if (!folder) open();
   const auto training = with_length(settings, loaded.model->config());
+  if (!settings.data.text.empty())
+    for (const auto& stage : train::plan_stages(training, loaded.model->config()))
+      nn::check_context_ranks(loaded.model->config(), stage.length, training.context_ranks);
   if (!settings.data.labelled.empty())
     loaded.model = models::with_classifier(*loaded.model, data(0, training.row_length)->classes(),
                                            static_cast<uint64_t>(settings.training.seed));
@@ -201,11 +185,13 @@ void finetune(const FinetuneSettings& settings, dist::World& world) {
                          folder ? display.events(*folder) : rank_events(world),
                          models::stored_tokenizer(loaded), learned);
   trainer.join(world);
-  folder ? trainer.attach(*folder) : trainer.attach_to_first();
-  const train::TrainResult result = trainer.run();
-  display.finish();
+  folder ? trainer.attach(*folder, settings.place.tensorboard) : trainer.attach_to_first();
+  if (folder) display.keep_report(*folder);
+  const train::TrainResult result = display.run(trainer);
   if (!folder) return;
-  save_picture(folder->path(), folder->log_path());
+  const auto figure = train::figure_of_run(folder->path());
+  for (const char* name : {"finetune.svg", "finetune.png"})
+    plot::save(figure, folder->path() / name);
   print_run(result, settings.place.out, trainer.model(), settings.place.json);
 }
 

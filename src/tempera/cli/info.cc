@@ -224,7 +224,7 @@ void run(const InfoSettings& settings) {
 
 Verb info_verb() {
   return make_verb<InfoSettings>(
-      "info", "shows what a model is",
+      "info", "describes a model",
       {{"tempera info MODEL", "family, shape, parameters, temperature"},
        {"tempera info MODEL --temperature ssa", "and what a temperature would add"}},
       run);

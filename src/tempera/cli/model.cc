@@ -7,7 +7,8 @@ namespace tempera::cli {
 
 models::LoadOptions load_options(const models::ComputeOptions& compute) {
   models::use_threads(compute.threads);
-  return {.dtype = models::scalar_type(compute.dtype)};
+  const bool on_cpu = models::resolve_device(compute.device).is_cpu();
+  return {.dtype = models::scalar_type(compute.dtype), .blocks = on_cpu && !compute.unpack};
 }
 
 models::LoadOptions load_options(const nn::TemperatureConfig& temperature) {

@@ -44,6 +44,9 @@ ordered_json to_json(const train::TrainResult& result, const std::string& out, n
 
 void RunOptions::declare(config::Options& options) {
   config::out_option(options, out);
+  options.option("tensorboard", tensorboard,
+                 "folder for event files that TensorBoard reads; not given: none",
+                 {.local = true, .section = config::Section::kOutput});
   options.option("resume", resume, "continue the run in the output folder, if there is one",
                  {.local = true, .section = config::Section::kOutput});
   config::threads_option(options, threads);
@@ -110,13 +113,6 @@ void run_in_world(const dist::Options& options, config::Device device,
   world.run([&] { job(world); });
 }
 
-std::string quoted(const std::string& name) {
-  if (name.find_first_of(" \t\n'\"\\$`&|;<>()*?[]#~!{}") == std::string::npos) return name;
-  std::string inside;
-  for (const char c : name) inside += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return "'" + inside + "'";
-}
-
 std::string continue_command(const RunFolder& folder) {
   return concat("tempera ", folder.verb(), " --config ",
                 quoted((folder.path() / "run.toml").string()));
@@ -127,6 +123,7 @@ train::TrainEvents RunDisplay::events(const RunFolder& folder) {
   events.on_step = [this](const train::StepReport& report) { step(report); };
   events.on_validation = [this](int64_t, const train::Validation& result) {
     validation_ = "  validation " + fixed(result.loss, 4);
+    if (report_) report_->write_sometimes();
   };
   events.say = [](std::string_view text) { std::cerr << text << "\n"; };
   events.signal = InterruptGuard::signal;
@@ -171,6 +168,25 @@ void RunDisplay::step(const train::StepReport& report) {
     progress_->update_share(report.progress, concat("step ", report.step), tokens, loss);
 }
 
+void RunDisplay::keep_report(const RunFolder& folder) {
+  report_.emplace(folder.path(), [](std::string_view line) { std::cerr << line << "\n"; });
+}
+
+train::TrainResult RunDisplay::run(train::Trainer& trainer) {
+  const auto write = [&] {
+    if (report_) report_->write();
+  };
+  try {
+    const train::TrainResult result = trainer.run();
+    finish();
+    write();
+    return result;
+  } catch (...) {
+    write();
+    throw;
+  }
+}
+
 void RunDisplay::finish() {
   if (progress_) progress_->finish();
 }
@@ -196,6 +212,7 @@ void print_run(const train::TrainResult& result, const std::string& out, nn::Mod
   if (result.best)
     line("best") << fixed(result.best->loss, 4) << " at step " << result.best->step << "\n";
   line("model") << (std::filesystem::path(out) / (result.best ? "best" : "last")).string() << "\n";
+  line("report") << (std::filesystem::path(out) / "report.html").string() << "\n";
 }
 
 }  // namespace tempera::cli

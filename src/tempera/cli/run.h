@@ -9,9 +9,11 @@
 
 #include "tempera/base/error.h"
 #include "tempera/base/progress.h"
+#include "tempera/base/shell.h"
 #include "tempera/config/settings.h"
 #include "tempera/dist/world.h"
 #include "tempera/train/data_source.h"
+#include "tempera/train/report.h"
 #include "tempera/train/run_folder.h"
 #include "tempera/train/trainer.h"
 
@@ -21,6 +23,7 @@ namespace tempera::cli {
 // Where a run is and how its verb answers.
 struct RunOptions {
   std::string out;
+  std::string tensorboard = {};  // empty: nowhere
   bool resume = true;
   int64_t threads = 0;
   bool json = false;
@@ -28,8 +31,6 @@ struct RunOptions {
   void declare(config::Options& options);
 };
 
-// A name as a shell takes it.
-std::string quoted(const std::string& name);
 // What a person types to go on.
 std::string continue_command(const train::RunFolder& folder);
 
@@ -82,6 +83,10 @@ class RunDisplay {
   explicit RunDisplay(std::string title = "train") : title_(std::move(title)) {}
   // Shows steps and validations here; the display must outlive the trainer.
   train::TrainEvents events(const train::RunFolder& folder);
+  // From now on the folder has a report of the run: at validations, and at its end, whatever ends
+  // it.
+  void keep_report(const train::RunFolder& folder);
+  train::TrainResult run(train::Trainer& trainer);
   void finish();
 
  private:
@@ -94,6 +99,7 @@ class RunDisplay {
   std::optional<train::StepReport> first_;  // of this process
   bool duration_said_ = false;
   std::string validation_;
+  std::optional<train::ReportWriter> report_;
 };
 
 // What a finished run did, as a few lines or as JSON.

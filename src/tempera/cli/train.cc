@@ -12,12 +12,15 @@
 #include "tempera/base/error.h"
 #include "tempera/base/interrupt.h"
 #include "tempera/base/progress.h"
+#include "tempera/cli/forecast.h"
 #include "tempera/cli/run.h"
 #include "tempera/cli/verb.h"
 #include "tempera/config/common.h"
 #include "tempera/models/device.h"
 #include "tempera/ops/torch.h"
 #include "tempera/train/data_source.h"
+#include "tempera/train/forecast.h"
+#include "tempera/train/plan.h"
 #include "tempera/train/trainer.h"
 
 namespace tempera::cli {
@@ -50,6 +53,8 @@ struct TrainSettings {
   train::TrainOptions training;
   RunOptions place{.out = "run"};
   dist::Options ranks;
+  train::Cluster cluster;
+  bool plan = false;
   bool complete = false;  // the defaults that depend on the data have been filled in
 
   void declare(config::Options& options) {
@@ -70,6 +75,10 @@ struct TrainSettings {
     place.declare(options);
     ranks.declare(options);
     training.declare_ranks(options);
+    options.option("plan", plan,
+                   "print memory and time for every --shard on --ranks GPUs; trains nothing",
+                   {.once = true, .section = config::Section::kComputing});
+    cluster.declare(options);
   }
 };
 
@@ -77,6 +86,14 @@ void check(const TrainSettings& settings) {
   settings.data.validate();
   settings.training.validate();
   train::check_stages(settings.training, settings.data);
+  const auto stages = train::plan_stages(settings.training, settings.model);
+  // Before ranks start: one error is enough.
+  if (settings.ranks.ranks > 0)
+    train::check_ranks(stages, settings.ranks.ranks, settings.training.context_ranks);
+  // Rows of other data have lengths of their own, and are filled up.
+  for (const auto& stage : stages)
+    nn::check_context_ranks(settings.model, settings.data.text.empty() ? 0 : stage.length,
+                            settings.training.context_ranks);
 }
 
 // What the data and the stages say about the model.
@@ -95,13 +112,7 @@ nn::ModelConfig complete_model(const TrainSettings& settings, const train::DataS
 // memory is asked for.
 void check_memory(const nn::ModelConfig& model) {
   const auto real = [](int64_t value) { return static_cast<double>(value); };
-  const double width = real(model.width);
-  const double layer =
-      width * real(model.size_of_head()) * real(2 * model.heads + 2 * model.kv_head_count()) +
-      2 * width * real(model.size_of_mlp());
-  const double tables =
-      width * real(model.vocabulary + (model.tied_embeddings ? 0 : model.output_count()));
-  const double needed = 16 * (real(model.layers) * layer + tables);
+  const double needed = 16 * train::matrix_elements(model);
   const double there = real(::sysconf(_SC_PHYS_PAGES)) * real(::sysconf(_SC_PAGESIZE));
   if (there > 0 && needed > there)
     throw UsageError(concat("the model needs at least ", quantity_text(needed),
@@ -112,6 +123,9 @@ void check_memory(const nn::ModelConfig& model) {
 
 // What one of the ranks does, or the only process. The folder is the first rank's.
 void train(const TrainSettings& settings, dist::World& world) {
+  // Before the first rank makes a folder, and the others look for what is in it.
+  const auto stages = train::plan_stages(settings.training, settings.model);
+  train::check_ranks(stages, world.size(), settings.training.context_ranks);
   std::optional<RunFolder> folder;
   std::optional<train::DataSource> source;
   world.first([&] {
@@ -132,13 +146,28 @@ void train(const TrainSettings& settings, dist::World& world) {
       },
       folder ? display.events(*folder) : rank_events(world), source->tokenizer());
   trainer.join(world);
-  folder ? trainer.attach(*folder) : trainer.attach_to_first();
-  const train::TrainResult result = trainer.run();
-  display.finish();
+  folder ? trainer.attach(*folder, settings.place.tensorboard) : trainer.attach_to_first();
+  if (folder) display.keep_report(*folder);
+  const train::TrainResult result = display.run(trainer);
   if (folder) print_run(result, settings.place.out, trainer.model(), settings.place.json);
 }
 
+// No data is read.
+void plan(const TrainSettings& settings) {
+  settings.training.validate();
+  if (settings.model.vocabulary == 0)
+    throw UsageError(
+        "--plan reads no data; give the number of tokens, such as --model.vocabulary 32000");
+  nn::ModelConfig model = settings.model;
+  model.context = std::max(model.context, train::longest_stage(settings.training));
+  model.validate();
+  train::Cluster cluster = settings.cluster;
+  cluster.ranks = std::max<int64_t>(settings.ranks.ranks, 1);
+  print_forecast(model, settings.training, cluster, settings.place.json);
+}
+
 void run(const TrainSettings& settings) {
+  if (settings.plan) return plan(settings);
   check(settings);
   models::use_threads(settings.place.threads);
   run_in_world(settings.ranks, settings.training.device,
@@ -154,7 +183,10 @@ Verb train_verb() {
        {"tempera train --text corpus.jsonl --tokenizer tokenizer.json --temperature ssa --layers 6 "
         "--width 384 --context 512",
         "a larger one with a temperature"},
-       {"tempera train --config run/run.toml", "continue a run"}},
+       {"tempera train --config run/run.toml", "continue a run"},
+       {"tempera train --plan --ranks 8 --model.vocabulary 32000 --layers 32 --width 4096 "
+        "--heads 32 --context 4096 --batch 256 --micro-batch 1 --dtype bf16",
+        "what a 7B model needs on 8 GPUs; nothing is started"}},
       run);
 }
 

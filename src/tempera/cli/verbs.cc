@@ -6,10 +6,23 @@
   X(study)               \
   X(train)               \
   X(finetune)            \
+  X(watch)               \
   X(calibrate)           \
   X(eval)                \
+  X(report)              \
   X(generate)            \
-  X(chat) X(embed) X(info) X(data) X(tokenize) X(methods) X(export) X(bench) X(completion) X(man)
+  X(chat)                \
+  X(serve)               \
+  X(embed)               \
+  X(lens)                \
+  X(info)                \
+  X(data)                \
+  X(tokenize)            \
+  X(methods)             \
+  X(export)              \
+  X(bench)               \
+  X(completion)          \
+  X(man)
 
 namespace tempera::cli {
 
