@@ -37,7 +37,7 @@ def mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_o
     """None or the padding (B, keys) where the kernel can say the rest; else a mask of all pairs."""
     from transformers.masking_utils import sdpa_mask
 
-    plain = (allow_is_causal_skip or allow_is_bidirectional_skip) and kv_length + kv_offset == q_length + q_offset
+    plain = allow_is_bidirectional_skip or (allow_is_causal_skip and kv_length + kv_offset == q_length + q_offset)
     if plain and attention_mask is None:
         return None
     if plain and not torch.compiler.is_compiling() and attention_mask is not None:
@@ -63,7 +63,8 @@ def _limits(attention_mask: Optional[Tensor], causal: bool, window: Optional[int
 
 
 def _temperatures(pending: Optional[Pending], counts: bool) -> dict[str, Any]:
-    """The scales that the kernel is to apply, in the words of the operators. counts: it knows how many keys a row can see."""
+    """The scales that the kernel is to apply, in the words of the operators. counts: it knows how many keys every row can see, those of
+    the keys among them."""
     words: dict[str, Any] = {}
     if pending is None or not pending.fused:
         return words
@@ -72,7 +73,7 @@ def _temperatures(pending: Optional[Pending], counts: bool) -> dict[str, Any]:
         if scale is None or not pending.in_kernel(side):
             continue
         if not counts:
-            words[f"a_{side}"] = scale.values(getattr(pending, f"{side}_raw"), pending.rows.n)
+            words[f"a_{side}"] = pending.values(side, getattr(pending, f"{side}_raw"))
             continue
         words[f"a_{side}"] = scale.rows
         if scale.recipe is not None:
@@ -97,9 +98,10 @@ def forward(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attent
     temperature = getattr(module, "temperature", None)
     pending: Optional[Pending] = None if temperature is None else temperature.pending
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    counts = (attention_mask is None or attention_mask.dim() == 2) and not (pending is not None and pending.crosses)
     query, key, value = _one_type(query, key, value)
     words: dict[str, Any] = {"scale": scaling, "cap": softcap or 0.0, **_limits(attention_mask, causal, sliding_window),
-                             **_temperatures(pending, counts=attention_mask is None or attention_mask.dim() == 2)}
+                             **_temperatures(pending, counts)}
     if s_aux is not None:
         words["sinks"] = s_aux
     if position_bias is not None:

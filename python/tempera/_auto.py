@@ -22,8 +22,8 @@ def register() -> None:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     # What a model with a temperature can be opened as.
-    openers = [transformers.AutoModel, transformers.AutoModelForCausalLM, transformers.AutoModelForMaskedLM,
-               transformers.AutoModelForSequenceClassification]
+    openers: list[Any] = [transformers.AutoModel, transformers.AutoModelForCausalLM, transformers.AutoModelForMaskedLM,
+                          transformers.AutoModelForSequenceClassification, transformers.AutoModelForSeq2SeqLM]
 
     def with_temperature(base: Any, tempera: dict[str, Any]) -> Any:
         plain = type(base)

@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import Any, Optional, Sequence, Union
 
-from ._library import find_program
+from ._library import find_program, program_environment
 
-PathLike = Union[str, os.PathLike]
+PathLike = Union[str, os.PathLike[str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Calibration:
 
     def perplexity(self, name: str, length: int) -> float:
         """Of the windows of that length, of the model "before", "after" or of a control."""
-        scores = self.measures[name]["perplexity"]
+        scores: dict[str, dict[str, float]] = self.measures[name]["perplexity"]
         if str(length) not in scores:
             raise ValueError(f"windows of {length} tokens were not measured; measured: {', '.join(scores)}")
         return scores[str(length)]["perplexity"]
@@ -90,7 +90,8 @@ def calibrate(model: Any, *, text: Union[PathLike, Sequence[PathLike]], out: Pat
         command = [str(find_program()), "calibrate", os.fspath(given), "--out", os.fspath(out), "--json"]
         for name, value in {"text": [os.fspath(file) for file in texts], "context": context, **options}.items():
             command += _flag(name, value)
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=None if progress else subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=None if progress else subprocess.PIPE, text=True, check=False,
+                              env=program_environment())
     if done.returncode != 0:
         said = (done.stderr or "see the lines above").strip().splitlines()
         error = ValueError if done.returncode == 2 else RuntimeError

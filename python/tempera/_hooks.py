@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, Optional
 import torch
 from torch import Tensor, nn
 
-from ._scales import Rows, Scale, Scales, Temperature
+from ._scales import Rows, Scale, Scales, Source, Temperature
 
 ROWS = "tempera_rows"
+SOURCE = "tempera_source"  # the rows that cross-attentions read
 
 
 class Parts(NamedTuple):
@@ -29,8 +30,9 @@ class Parts(NamedTuple):
 class Pending:
     """A pass through one attention: the scales of its rows, and the raw projections where the kernel reads them."""
 
-    def __init__(self, scales: Scales, rows: Rows, fused: bool, cached: bool) -> None:
-        self.scales, self.rows, self.fused, self.cached = scales, rows, fused, cached
+    def __init__(self, scales: Scales, rows: Rows, source: Optional[Source], fused: bool, cached: bool) -> None:
+        self.scales, self.fused, self.cached, self.crosses = scales, fused, cached, source is not None
+        self._n = {side: rows.n if source is None or side == "q" else source.rows.n for side in "qkv"}
         self.q_raw: Optional[Tensor] = None
         self.k_raw: Optional[Tensor] = None
         self.v_raw: Optional[Tensor] = None
@@ -40,6 +42,11 @@ class Pending:
     def in_kernel(self, side: str) -> bool:
         """What goes into a cache has its scale already."""
         return self.fused and (side == "q" or not self.cached)
+
+    def values(self, side: str, raw: Tensor) -> Tensor:
+        """The scale (B, heads, rows) of a side that has one, from its raw projection (B, heads, rows, size)."""
+        scale: Scale = getattr(self.scales, side)
+        return scale.values(raw, self._n[side])
 
 
 # -- of the whole model ------------------------------------------------------------------------------------------------------------
@@ -80,13 +87,18 @@ def rows_of(mask: Any, position_ids: Optional[Tensor], past: Any, tokens: Option
 def model_hook(names: list[str], causal: bool) -> Any:
     """A forward pre-hook of the model without its head; `names` are those of its positional arguments."""
 
-    def hook(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         given = {**dict(zip(names, args)), **kwargs}
-        tokens, embeddings = given.get("input_ids"), given.get("inputs_embeds")
-        given_rows = tokens if tokens is not None else embeddings
+        tokens = given.get("input_ids")
+        given_rows: Tensor = tokens if tokens is not None else given["inputs_embeds"]
         rows = rows_of(given.get("attention_mask"), given.get("position_ids"), given.get("past_key_values"), tokens,
                        (given_rows.shape[0], given_rows.shape[1]), causal, given_rows.device)
-        return args, {**kwargs, ROWS: rows}
+        added = {ROWS: rows}
+        source = given.get("encoder_hidden_states")
+        if source is not None:
+            added[SOURCE] = rows_of(given.get("encoder_attention_mask"), None, None, None, (source.shape[0], source.shape[1]), False,
+                                    source.device)
+        return args, {**kwargs, **added}
 
     return hook
 
@@ -95,10 +107,10 @@ def model_hook(names: list[str], causal: bool) -> Any:
 
 
 class _States:
-    """What a method keeps of the rows in a cache, by layer: (B, rows, width)."""
+    """What a method keeps of the rows in a cache, by layer and whether it is a cross-attention's: (B, rows, width)."""
 
     def __init__(self, cache: Any) -> None:
-        self.layers: dict[int, Tensor] = {}
+        self.layers: dict[tuple[int, bool], Tensor] = {}
         for name in ("reorder_cache", "batch_repeat_interleave", "batch_select_indices"):
             if hasattr(cache, name):
                 setattr(cache, name, self._following(name, getattr(cache, name)))
@@ -111,16 +123,16 @@ class _States:
             return original(argument)
         return followed
 
-    def last(self, layer: int, length: int) -> Optional[Tensor]:
+    def last(self, layer: tuple[int, bool], length: int) -> Optional[Tensor]:
         if length == 0:
             return None
         state = self.layers.get(layer)
         if state is None or state.shape[1] < length:
-            raise ValueError(f"the cache has {length} rows of layer {layer} and not what the temperature keeps of them: it was filled by"
+            raise ValueError(f"the cache has {length} rows of layer {layer[0]} and not what the temperature keeps of them: it was filled by"
                              " another model, or in another way than by this model's forward pass")
         return state[:, length - 1]
 
-    def append(self, layer: int, length: int, rows: Tensor) -> None:
+    def append(self, layer: tuple[int, bool], length: int, rows: Tensor) -> None:
         before = self.layers.get(layer)
         self.layers[layer] = rows if length == 0 or before is None else torch.cat([before[:, :length], rows], 1)
 
@@ -133,31 +145,46 @@ def _states_of(cache: Any) -> _States:
     return states
 
 
-def _before(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-    temperature: Temperature = module.temperature  # type: ignore[assignment]
-    rows = kwargs.pop(ROWS, None)
+def _source_of(kwargs: dict[str, Any], rows: Rows, cache: Any, layer: int) -> Source:
+    """What a cross-attention makes its keys of: nothing where the cache has them already."""
+    x = kwargs["key_value_states"]
+    if cache is not None and cache.is_updated.get(layer):
+        return Source(x[:, :0], Rows(rows.n[:, :0], rows.position[:, :0]))
+    return Source(x, rows)
+
+
+def _before(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    temperature: Temperature = module.temperature
+    rows, source_rows = kwargs.pop(ROWS, None), kwargs.pop(SOURCE, None)
     if rows is None:
         raise RuntimeError("an attention with a temperature was called without its model, which says what every row can see; "
                            "call the model")
     x = args[0] if args else kwargs["hidden_states"]
     cache = kwargs.get("past_key_values", kwargs.get("layer_past"))  # the latter is GPT-NeoX's word
+    source = None
+    if temperature.crosses:
+        source = _source_of(kwargs, source_rows, cache, module.layer_idx)
+        rows = rows._replace(n=source_rows.n[:, :1].expand_as(rows.position))
     states = _states_of(cache) if cache is not None and temperature.keeps_state else None
-    length = int(cache.get_seq_length(module.layer_idx)) if states is not None else 0
-    past = states.last(module.layer_idx, length) if states is not None else None
+    place, length = (module.layer_idx, temperature.crosses), 0
+    if cache is not None and states is not None:
+        # The layer's self-attention, which comes first, has added its rows.
+        length = int(cache.get_seq_length(module.layer_idx)) - (x.shape[1] if temperature.crosses else 0)
+    past = states.last(place, length) if states is not None else None
     if temperature.keeps_state and past is None:
         past = x.new_zeros(x.shape[0], temperature.state_width, dtype=torch.float64)
-    scales = temperature(x, rows, past)
+    scales = temperature(x, rows, past, source)
     if states is not None:
-        states.append(module.layer_idx, length, scales.state)
+        states.append(place, length, scales.state)
     if temperature.window is not None:
         rows = rows._replace(n=rows.n.clamp_max(temperature.window))
     fused = module.config._attn_implementation == "tempera"
-    temperature.pending = Pending(scales, rows, fused, cache is not None)
+    temperature.pending = Pending(scales, rows, source, fused, cache is not None)
     return args, kwargs
 
 
-def _after(module: nn.Module, args: tuple, output: Any) -> None:
-    module.temperature.pending = None  # type: ignore[union-attr]
+def _after(module: Any, args: tuple[Any, ...], output: Any) -> None:
+    module.temperature.pending = None
 
 
 def scaled(out: Tensor, values: Tensor) -> Tensor:
@@ -169,14 +196,13 @@ def scaled(out: Tensor, values: Tensor) -> Tensor:
 
 def _apply(pending: Pending, side: str, out: Tensor, heads: int, has_norm: bool) -> Tensor:
     """One operand's projection (B, T, heads * size), scaled unless the kernel or a norm's hook will do it."""
-    scale: Optional[Scale] = getattr(pending.scales, side)
-    if scale is None:
+    if getattr(pending.scales, side) is None:
         return out
     raw = out.unflatten(-1, (heads, -1)).transpose(1, 2)
     if pending.in_kernel(side):
         setattr(pending, f"{side}_raw", raw)
         return out
-    values = scale.values(raw, pending.rows.n)
+    values = pending.values(side, raw)
     if has_norm:
         setattr(pending, f"{side}_values", values)
         return out
@@ -187,7 +213,7 @@ def _split_hook(temperature: Temperature, parts: Parts, side: str) -> Any:
     heads = parts.heads if side == "q" else parts.kv_heads
     has_norm = parts.norms is not None and side != "v"
 
-    def hook(module: nn.Module, args: tuple, out: Tensor) -> Tensor:
+    def hook(module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
         pending = temperature.pending
         return out if pending is None else _apply(pending, side, out, heads, has_norm)
 
@@ -195,7 +221,7 @@ def _split_hook(temperature: Temperature, parts: Parts, side: str) -> Any:
 
 
 def _joined_hook(temperature: Temperature, parts: Parts) -> Any:
-    def hook(module: nn.Module, args: tuple, out: Tensor) -> Tensor:
+    def hook(module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
         pending = temperature.pending
         if pending is None:
             return out
@@ -215,7 +241,7 @@ def _joined_hook(temperature: Temperature, parts: Parts) -> Any:
 
 
 def _norm_hook(temperature: Temperature, side: str) -> Any:
-    def hook(module: nn.Module, args: tuple, out: Tensor) -> Tensor:
+    def hook(module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
         values = None if temperature.pending is None else getattr(temperature.pending, f"{side}_values")
         return out if values is None else scaled(out, values)
 

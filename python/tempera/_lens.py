@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import math
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Iterator, Optional, Sequence, Union
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +35,7 @@ class View:
 
 
 @contextlib.contextmanager
-def _with_our_attention(model: Any):
+def _with_our_attention(model: Any) -> Iterator[None]:
     before, training = model.config._attn_implementation, model.training
     model.set_attn_implementation("tempera")
     model.eval()
@@ -50,15 +50,17 @@ def _scales(seen: dict[str, Any]) -> dict[str, Optional[Tensor]]:
     pending = seen["pending"]
     found: dict[str, Optional[Tensor]] = {"q": None, "k": None, "v": None}
     for side in found if pending is not None else ():
-        scale = getattr(pending.scales, side)
-        if scale is not None:
-            found[side] = scale.values(getattr(pending, f"{side}_raw"), pending.rows.n).detach()[0]
+        if getattr(pending.scales, side) is not None:
+            found[side] = pending.values(side, getattr(pending, f"{side}_raw")).detach()[0]
     return found
 
 
 def _weights(seen: dict[str, Any], scales: dict[str, Optional[Tensor]], pairs: Sequence[tuple[int, int]]) -> Tensor:
     """(heads, pairs), from q, k and the row's normaliser."""
-    q, k, words, lse = seen["q"][0].float(), seen["k"][0].float(), seen["words"], seen["results"][1][0]
+    words: dict[str, Any] = seen["words"]
+    q: Tensor = seen["q"][0].float()
+    k: Tensor = seen["k"][0].float()
+    lse: Tensor = seen["results"][1][0]
     if not pairs:
         return lse.new_empty(q.shape[0], 0)
     if lse.dim() != 2:
@@ -96,6 +98,8 @@ def lens(model: Any, text: Union[str, Sequence[int], Tensor], *, tokenizer: Any 
     >>> tuple(view.layers[0].entropy.shape), tuple(view.layers[0].weights.shape)
     ((4, 4), (4, 1))
     """
+    if model.config.is_encoder_decoder:
+        raise ValueError("tempera.lens looks at models that read one text; this one reads a source and writes a target")
     pieces = None
     if isinstance(text, str):
         if tokenizer is None:

@@ -27,6 +27,15 @@ def find_program() -> Path:
     raise FileNotFoundError("tempera: the program is missing; install the wheel, or run `make build` in the source tree")
 
 
+def program_environment() -> dict[str, str]:
+    """For the program: that of the package looks for libtorch beside itself, and torch may come from another environment."""
+    package, libraries = Path(__file__).resolve().parent, Path(torch.__file__).parent / "lib"
+    if not (package / "bin" / "tempera").is_file() or (package.parent / "torch" / "lib").exists():
+        return dict(os.environ)
+    given = os.environ.get("LD_LIBRARY_PATH")
+    return {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join([str(libraries), *([given] if given else [])])}
+
+
 def _check_torch() -> None:
     """libtorch's C++ interface differs from release to release: a library fits the torch that it was built with."""
     built = Path(__file__).resolve().parent / "torch.txt"

@@ -1,13 +1,15 @@
 """Temperatures for models of transformers: apply, save, load and fold."""
 
+import contextlib
 import copy
 import inspect
+import itertools
 import json
 import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, ContextManager, Iterable, Optional, Union
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +30,8 @@ def methods() -> list[dict[str, Any]]:
     >>> [method["name"] for method in tempera.methods()][:4]
     ['softmax', 'focal', 'focal-learned', 'ssa']
     """
-    return _library.ask_json("methods")
+    found: list[dict[str, Any]] = _library.ask_json("methods")
+    return found
 
 
 class TemperatureModel:
@@ -67,7 +70,7 @@ def model_class(base: type) -> type:
         return base
     if base not in _CLASSES:
         def __init__(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
-            base.__init__(self, config, *args, **kwargs)
+            base.__init__(self, config, *args, **kwargs)  # type: ignore[call-arg]
             if getattr(config, "tempera", None) is not None:
                 _install(self, config.tempera)
 
@@ -98,7 +101,8 @@ def base_config(config: Any) -> Any:
 
 
 def _base_json(config: Any) -> dict[str, Any]:
-    return json.loads(base_config(config).to_json_string(use_diff=True))
+    found: dict[str, Any] = json.loads(base_config(config).to_json_string(use_diff=True))
+    return found
 
 
 def _description(config: Any) -> dict[str, Any]:
@@ -114,40 +118,55 @@ def _config_text(self: Any, use_diff: bool = True) -> str:
     return json.dumps(written, indent=2, sort_keys=True) + "\n"
 
 
-def _find(model: nn.Module, name: str) -> nn.Module:
+def _find(model: Any, name: str) -> nn.Module:
     """A module by its name in the family's files, which have that of the model with its head."""
-    for candidate in (name, name.removeprefix(model.base_model_prefix + ".")):  # type: ignore[operator]
+    for candidate in (name, name.removeprefix(model.base_model_prefix + ".")):
         try:
-            return model.get_submodule(candidate)
+            found: nn.Module = model.get_submodule(candidate)
+            return found
         except AttributeError:
             continue
     raise ValueError(f"the model has no module {name}, which its family's files name")
 
 
-def _install(model: nn.Module, temperature: dict[str, Any]) -> None:
+def _install(model: Any, temperature: dict[str, Any]) -> None:
     found = _library.ask_json("attentions", json.dumps(_base_json(model.config)), json.dumps(temperature))
-    base: nn.Module = model.base_model  # type: ignore[assignment]
-    causal = True
-    for layer in found["attentions"]:
-        if not layer["has_temperature"]:
-            continue
+    chosen = [layer for layer in found["attentions"] if layer["has_temperature"]]
+    made = []
+    for layer in chosen:
         # All layers have the same text where they have the same shape: what is compiled for one fits the others.
-        shape = {**layer["shape"], "layer": 0}
-        causal = shape["kind"] == "causal"
-        attention = _find(model, layer["module"])
-        scales = Temperature(json.dumps({"temperature": temperature, "shape": shape}))
+        scales = Temperature(json.dumps({"temperature": temperature, "shape": {**layer["shape"], "layer": 0}}))
         scales.window = layer["window"]
-        like = next(attention.parameters())
+        made.append(scales)
+    attentions = [_find(model, layer["module"]) for layer in chosen]
+    for layer, attention, scales in zip(chosen, attentions, made):
+        # What quantised projections have may be no parameter, nor a buffer.
+        like = next(itertools.chain(attention.parameters(), attention.buffers(), model.parameters()))
         if like.device.type != "meta":
             scales.to(like.device)
+        shape = layer["shape"]
         install(attention, scales, Parts(tuple(layer["projections"]), layer["by_head"], layer["norms"] and tuple(layer["norms"]),
                                          shape["heads"], shape["kv_heads"], shape["qk_size"]))
-    names = list(inspect.signature(base.forward).parameters)
-    base.register_forward_pre_hook(model_hook(names, causal), with_kwargs=True)
+    base: Any = model.base_model
+    halves = [(base.encoder, False), (base.decoder, True)] if model.config.is_encoder_decoder else [
+        (base, found["attentions"][0]["shape"]["kind"] == "causal")]
+    for half, causal in halves:
+        names = list(inspect.signature(half.forward).parameters)
+        half.register_forward_pre_hook(model_hook(names, causal), with_kwargs=True)
+
+
+def _refuse_gguf(path: Union[str, os.PathLike[str]]) -> None:
+    if os.fspath(path).endswith(".gguf"):
+        raise ValueError(f"'{os.fspath(path)}' is a GGUF file, and a model of transformers is expected; `tempera export "
+                         f"{os.fspath(path)} --out FOLDER` makes a folder for it, and tempera.calibrate takes the file as it is")
 
 
 def temperatures(model: nn.Module) -> list[Temperature]:
-    """The temperatures of a model's layers, in order."""
+    """The temperatures of a model's layers, in order.
+
+    >>> [name for name, _ in tempera.temperatures(tempera.apply(small_model(), "ssmax"))[0].named_parameters()]
+    ['slope', 'bias']
+    """
     return [module for module in model.modules() if isinstance(module, Temperature)]
 
 
@@ -164,17 +183,19 @@ def apply(model: Any, method: str, *, layers: str = "all", freeze: bool = True, 
     """
     from transformers import PreTrainedModel
 
+    if isinstance(model, (str, os.PathLike)):
+        _refuse_gguf(model)
     if not isinstance(model, PreTrainedModel):
         raise TypeError(f"tempera.apply takes a model of transformers, such as AutoModelForCausalLM.from_pretrained gives; "
                         f"{type(model).__name__} was given")
     if isinstance(model, TemperatureModel):
-        given = model.config.tempera["method"]  # type: ignore[attr-defined]
+        given = model.config.tempera["method"]
         raise ValueError(f"the model has the temperature '{given}' already; give a product such as '{given},{method}' to the model as it "
                          "was, or fold this one (tempera.fold)")
     temperature = _library.ask_json("temperature", json.dumps({"method": method, "layers": layers, **options}))
     base = type(model)
     model.config.architectures = [base.__name__]
-    _install(model, temperature)  # type: ignore[arg-type]
+    _install(model, temperature)
     model.config.__class__ = config_class(type(model.config))
     model.config.tempera = temperature
     model.__class__ = model_class(base)
@@ -190,10 +211,21 @@ def _require(model: Any, what: str) -> None:
         raise ValueError(f"the model has no temperature to {what}; tempera.apply gives it one")
 
 
-def _numbers(model: nn.Module) -> dict[str, Tensor]:
+def _numbers(model: Any) -> dict[str, Tensor]:
     """The temperatures' tensors, by the names of the model with its head."""
-    prefix = model.base_model_prefix + "." if model.base_model is model else ""  # type: ignore[operator]
+    is_base = model.base_model is model and not model.config.is_encoder_decoder  # the head of those is beside the two halves
+    prefix = model.base_model_prefix + "." if is_base else ""
     return {prefix + name: tensor for name, tensor in model.state_dict().items() if ".temperature." in name}
+
+
+def _gathered(parameters: Iterable[Tensor]) -> ContextManager[Any]:
+    """While it lasts, parameters that DeepSpeed's ZeRO-3 shares out between ranks are whole (every rank calls it)."""
+    shared = [parameter for parameter in parameters if hasattr(parameter, "ds_id")]
+    if not shared:
+        return contextlib.nullcontext()
+    import deepspeed
+    whole: ContextManager[Any] = deepspeed.zero.GatheredParameters(shared)
+    return whole
 
 
 def _whole(tensor: Tensor) -> Tensor:
@@ -202,20 +234,25 @@ def _whole(tensor: Tensor) -> Tensor:
     return tensor.detach().cpu().contiguous()
 
 
-def save(model: Any, folder: Union[str, os.PathLike]) -> None:
+def save(model: Any, folder: Union[str, os.PathLike[str]]) -> None:
     """Writes the temperature alone: a few kilobytes that `tempera.load` puts on the model it was learned for.
 
     The folder must not be there: nothing is overwritten. Of a sharded model every rank calls it, and the first one writes.
+
+    >>> tempera.save(tempera.apply(small_model(), "head"), folder / "temps")
+    >>> sorted(file.name for file in (folder / "temps").iterdir())
+    ['temperature.json', 'temperature.safetensors']
     """
     from safetensors.torch import save_file
 
     _require(model, "save")
     target = Path(folder)
-    if target.exists():
-        raise FileExistsError(f"'{target}' is there already, and nothing is overwritten; give a new folder")
-    tensors = {name: _whole(tensor) for name, tensor in _numbers(model).items()}
+    with _gathered(parameter for scales in temperatures(model) for parameter in scales.parameters()):
+        tensors = {name: _whole(tensor).clone() for name, tensor in _numbers(model).items()}
     if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_rank() != 0:
         return
+    if target.exists():
+        raise FileExistsError(f"'{target}' is there already, and nothing is overwritten; give a new folder")
     target.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
@@ -228,10 +265,14 @@ def save(model: Any, folder: Union[str, os.PathLike]) -> None:
         raise
 
 
-def load(model: Any, folder: Union[str, os.PathLike], *, freeze: bool = True) -> Any:
+def load(model: Any, folder: Union[str, os.PathLike[str]], *, freeze: bool = True) -> Any:
     """Puts a temperature that `tempera.save` wrote on a model, in place, and returns it.
 
     model: one of transformers, or what AutoModelForCausalLM.from_pretrained takes.
+
+    >>> tempera.save(tempera.apply(small_model(), "head"), folder / "head")
+    >>> tempera.describe(tempera.load(small_model(), folder / "head"))["method"]
+    'head'
     """
     from safetensors.torch import load_file
 
@@ -239,6 +280,7 @@ def load(model: Any, folder: Union[str, os.PathLike], *, freeze: bool = True) ->
     if not (source / _DESCRIPTION).is_file():
         raise FileNotFoundError(f"'{source}' is no folder of tempera.save: {_DESCRIPTION} is missing")
     if isinstance(model, (str, os.PathLike)):
+        _refuse_gguf(model)
         from transformers import AutoModelForCausalLM
         model = AutoModelForCausalLM.from_pretrained(model)
     temperature = dict(json.loads((source / _DESCRIPTION).read_text(encoding="utf-8"))["temperature"])
@@ -260,13 +302,26 @@ def fold(model: Any) -> Any:
     """An ordinary model of the same class with the temperature multiplied into its weights; the given one stays as it is.
 
     A temperature that is one number a head folds. One of the token or its position does not, and is refused with the reason.
+
+    >>> plain = tempera.fold(tempera.apply(small_model(), "head,value"))
+    >>> type(plain).__name__, tempera.temperatures(plain)
+    ('LlamaForCausalLM', [])
     """
     _require(model, "fold")
+    with _gathered(model.parameters()):
+        return _folded(model, model.state_dict())
+
+
+def _folded(model: Any, given: dict[str, Any]) -> Any:
+    quantised = next((name for name, tensor in given.items() if not isinstance(tensor, Tensor) or not tensor.is_floating_point()), None)
+    if quantised is not None or getattr(model.config, "quantization_config", None) is not None:
+        raise ValueError(f"the model's weights are quantised{f' ({quantised})' if quantised else ''}, and a temperature is not folded into "
+                         "such; put it on the model that they were made from (tempera.save, tempera.load), and fold that")
     from transformers.core_model_loading import revert_weight_conversion
 
     base: Any = type(model)._tempera_base
     # The names of files, which are not always those of modules.
-    state = {name: _whole(tensor) for name, tensor in revert_weight_conversion(model, model.state_dict()).items()}
+    state = {name: _whole(tensor) for name, tensor in revert_weight_conversion(model, given).items()}
     names, tensors = _library.ask("fold", json.dumps(_description(model.config)), list(state), list(state.values()))
     config = base_config(model.config)
     plain = base.from_pretrained(None, config=config, state_dict=dict(zip(names, tensors)), dtype=model.dtype,
@@ -275,5 +330,9 @@ def fold(model: Any) -> Any:
 
 
 def describe(model: Any) -> Optional[dict[str, Any]]:
-    """The method of a model with all its options; None where it has no temperature."""
+    """The method of a model with all its options; None where it has no temperature.
+
+    >>> tempera.describe(small_model()), tempera.describe(tempera.apply(small_model(), "softmax"))
+    (None, {'layers': 'all', 'method': 'softmax'})
+    """
     return dict(model.config.tempera) if isinstance(model, TemperatureModel) else None  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """The attention operator."""
 
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Sequence, Union, overload
 
 import torch
 
@@ -45,7 +45,12 @@ class AttentionResult(NamedTuple):
     head_max: Optional[torch.Tensor] = None
 
 
-def attention(q, k, v, *, q_recipe=None, k_recipe=None, v_recipe=None, want=(), **options):
+@overload
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, want: tuple[()] = ..., **options: Any) -> torch.Tensor: ...
+@overload
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, want: Sequence[str], **options: Any) -> AttentionResult: ...
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, q_recipe: Optional[Recipe] = None, k_recipe: Optional[Recipe] = None,
+              v_recipe: Optional[Recipe] = None, want: Sequence[str] = (), **options: Any) -> Union[torch.Tensor, AttentionResult]:
     """softmax(cap(scale * a_q a_k <q, k> + bias) * post) (a_v v), masked last, in one pass, with gradients.
 
     q: (B, H, Tq, D), k: (B, Hkv, Tk, D), v: (B, Hkv, Tk, Dv); Hkv divides H. float32, bfloat16 or float64
@@ -61,11 +66,17 @@ def attention(q, k, v, *, q_recipe=None, k_recipe=None, v_recipe=None, want=(), 
     Mask
         causal: bool. window: int >= 1, |query - key| < window. query_offset: position of query 0 among the keys,
         by default Tk - Tq if causal, else 0. documents: (B, n) int64 lengths that sum to Tq, padded with 0.
-        key_documents: likewise, in cross-attention. key_start, key_end: (B), keys outside are padding.
+        key_documents: likewise, in cross-attention. key_start, key_end: (B), keys outside are padding; or (B, Tq), the keys
+        that each row sees.
     dropout, seed: of the probabilities; the same seed drops the same ones.
     want: any of "lse", "max", "entropy", "head_max".
 
     Returns `out`, (B, H, Tq, Dv), or with `want` an `AttentionResult`. Gradients flow through out and lse.
+
+    >>> q, k, v = torch.zeros(3, 1, 2, 4, 8).unbind(0)                # zeros: every row spreads evenly over the keys it sees
+    >>> result = tempera.attention(q, k, v, causal=True, a_q=torch.full((1, 2, 1), 1.5), want=["entropy"])
+    >>> tuple(result.out.shape), [round(x, 2) for x in result.entropy[0, 0].tolist()]
+    ((1, 2, 4, 8), [0.0, 0.69, 1.1, 1.39])
     """
     unknown = set(want) - set(AttentionResult._fields[1:])
     if unknown:
@@ -74,11 +85,11 @@ def attention(q, k, v, *, q_recipe=None, k_recipe=None, v_recipe=None, want=(), 
         for field, value in (recipe or Recipe())._asdict().items():
             options[f"{name}_{field}"] = None if value is operand else value
     wants = {f"want_{name}": name in want for name in ("max", "entropy", "head_max")}
-    results = torch.ops.tempera.attention(q, k, v, **options, **wants)
+    results: list[torch.Tensor] = torch.ops.tempera.attention(q, k, v, **options, **wants)
     if not want:
         return results[0]
     if "lse" in want and results[1].dim() != 3:
         raise RuntimeError(f"want: 'lse' is not available on {q.device.type}, where attention is composed of torch's own"
                            " operators; compute on the CPU, or do without it")
-    asked = (value if name in ("out", *want) else None for name, value in zip(AttentionResult._fields, results))
-    return AttentionResult(*asked)
+    given = dict(zip(AttentionResult._fields[1:], results[1:]))
+    return AttentionResult(results[0], **{name: given[name] for name in want})

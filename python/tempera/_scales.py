@@ -23,6 +23,13 @@ class Rows(NamedTuple):
     tokens: Optional[Tensor] = None
 
 
+class Source(NamedTuple):
+    """Of a cross-attention, what the keys are made of."""
+
+    x: Tensor  # (B, keys, width)
+    rows: Rows
+
+
 class Scale(NamedTuple):
     """The scale of one operand's rows: finished rows (B, heads, T) times a recipe, each optional."""
 
@@ -57,7 +64,7 @@ def starts(description: str) -> list[Tensor]:
     return list(_library.ask("method", description)[1])
 
 
-def _fake_result(place: int, x: Tensor, known: dict[str, Any]) -> Tensor:
+def _fake_result(place: int, x: Tensor, keys: list[Tensor], known: dict[str, Any]) -> Tensor:
     shape, (batch, rows) = known["shape"], x.shape[:2]
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     if place not in known["results"]:
@@ -65,6 +72,8 @@ def _fake_result(place: int, x: Tensor, known: dict[str, Any]) -> Tensor:
     if place == _STATE:
         return x.new_empty(batch, rows, known["state_width"], dtype=torch.float64)
     side, part = divmod(place, len(_PARTS))
+    if side > 0 and keys:
+        rows = keys[0].shape[1]
     heads = shape["heads"] if side == 0 else shape["kv_heads"]
     if part == 0:
         return x.new_empty(batch, heads, rows, dtype=dtype)
@@ -72,42 +81,46 @@ def _fake_result(place: int, x: Tensor, known: dict[str, Any]) -> Tensor:
     return x.new_empty((heads, size) if part == 1 else (heads,), dtype=dtype)
 
 
-@torch.library.register_fake("tempera::row_scales")
-def _(numbers, x, n, position, tokens, past, method):
+def _fake_scales(numbers: list[Tensor], x: Tensor, n: Tensor, position: Tensor, tokens: Optional[Tensor], past: Optional[Tensor],
+                 keys: list[Tensor], method: str) -> list[Tensor]:
     known = facts(method)
-    return [_fake_result(place, x, known) for place in range(_STATE + 1)]
+    return [_fake_result(place, x, keys, known) for place in range(_STATE + 1)]
 
 
-@torch.library.register_fake("tempera::row_scales_backward")
-def _(gradients, numbers, x, n, position, tokens, past, method):
-    return [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (*numbers, x)]
+def _fake_gradients(gradients: list[Tensor], numbers: list[Tensor], x: Tensor, n: Tensor, position: Tensor, tokens: Optional[Tensor],
+                    past: Optional[Tensor], keys: list[Tensor], method: str) -> list[Tensor]:
+    return [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (*numbers, x, *keys[:1])]
 
 
-def _keep(ctx, inputs, output):
-    numbers, x, n, position, tokens, past, method = inputs
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    numbers, x, n, position, tokens, past, keys, method = inputs
     ctx.method, ctx.count, ctx.has_tokens, ctx.has_past = method, len(numbers), tokens is not None, past is not None
-    ctx.save_for_backward(*numbers, x, n, position, *(t for t in (tokens, past) if t is not None))
+    ctx.save_for_backward(*numbers, x, n, position, *(t for t in (tokens, past) if t is not None), *keys)
     ctx.mark_non_differentiable(output[_STATE])
 
 
-def _gradients(ctx, gradients):
+def _gradients(ctx: Any, gradients: list[Optional[Tensor]]) -> tuple[Any, ...]:
     saved = list(ctx.saved_tensors)
     numbers, (x, n, position), rest = saved[:ctx.count], saved[ctx.count:ctx.count + 3], saved[ctx.count + 3:]
     tokens = rest.pop(0) if ctx.has_tokens else None
     past = rest.pop(0) if ctx.has_past else None
     given = [x.new_empty(0) if gradient is None else gradient.contiguous() for gradient in gradients]
-    found = torch.ops.tempera.row_scales_backward(given, numbers, x, n, position, tokens, past, ctx.method)
-    return found[:ctx.count], found[ctx.count], None, None, None, None, None
+    found = torch.ops.tempera.row_scales_backward(given, numbers, x, n, position, tokens, past, rest, ctx.method)
+    of_keys = [found[ctx.count + 1], None, None] if rest else []
+    return found[:ctx.count], found[ctx.count], None, None, None, None, of_keys, None
 
 
+torch.library.register_fake("tempera::row_scales", _fake_scales)
+torch.library.register_fake("tempera::row_scales_backward", _fake_gradients)
 torch.library.register_autograd("tempera::row_scales", _gradients, setup_context=_keep)
 
 
 def row_scales(description: str, known: dict[str, Any], numbers: list[Tensor], x: Tensor, rows: Rows,
-               past: Optional[Tensor] = None) -> Scales:
+               past: Optional[Tensor] = None, source: Optional[Source] = None) -> Scales:
     """The scales of a method in a layer, from the layer's input x (B, T, width) and the method's numbers; known: its facts()."""
+    keys = [] if source is None else [source.x, source.rows.n, source.rows.position]
     tokens = rows.tokens if known["reads_tokens"] else None
-    results = torch.ops.tempera.row_scales(numbers, x, rows.n, rows.position, tokens, past, description)
+    results = torch.ops.tempera.row_scales(numbers, x, rows.n, rows.position, tokens, past, keys, description)
     present = set(known["results"])
     sides: list[Optional[Scale]] = []
     for side in range(len(_SIDES)):
@@ -116,7 +129,8 @@ def row_scales(description: str, known: dict[str, Any], numbers: list[Tensor], x
         finished = parts.pop("rows")
         recipe = Recipe(**parts) if any(part is not None for part in parts.values()) else None
         sides.append(None if finished is None and recipe is None else Scale(finished, recipe))
-    return Scales(*sides, results[_STATE] if _STATE in present else None)
+    q, k, v = sides
+    return Scales(q, k, v, results[_STATE] if _STATE in present else None)
 
 
 class Temperature(torch.nn.Module):
@@ -139,6 +153,7 @@ class Temperature(torch.nn.Module):
                 owner.register_buffer(path[-1], start)
         self.state_width: int = known["state_width"]
         self.keeps_state = self.state_width > 0
+        self.crosses: bool = known["shape"]["kind"] == "cross"
         self.window: Optional[int] = None
         self.pending: Any = None  # of the pass through this layer that is under way
 
@@ -151,10 +166,10 @@ class Temperature(torch.nn.Module):
             found.append(owner)
         return found
 
-    def forward(self, x: Tensor, rows: Rows, past: Optional[Tensor] = None) -> Scales:
+    def forward(self, x: Tensor, rows: Rows, past: Optional[Tensor] = None, source: Optional[Source] = None) -> Scales:
         if self.window is not None:
             rows = rows._replace(n=rows.n.clamp_max(self.window))
-        return row_scales(self.description, self.known, self.numbers(), x, rows, past)
+        return row_scales(self.description, self.known, self.numbers(), x, rows, past, source)
 
     def extra_repr(self) -> str:
-        return json.loads(self.description)["temperature"]["method"]
+        return str(json.loads(self.description)["temperature"]["method"])
