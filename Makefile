@@ -15,10 +15,11 @@ build: setup
 	@cmake --build build/release
 	@ln -sfn release/src/tempera/cli/tempera build/tempera
 
-# One wheel with the program, the operators and the Python package, for the torch in .venv: dist/tempera-*.whl.
+# One wheel with the program, the operators and the Python package, for the torch in .venv: dist/tempera-*.whl. The compiler goes by
+# the name that make build calls it by: ccache has what that one compiled.
 wheel: setup
 	@mkdir -p dist
-	@.venv/bin/python -m pip wheel . --no-build-isolation --no-deps -w dist -q
+	@CXX=$${CXX:-c++} .venv/bin/python -m pip wheel . --no-build-isolation --no-deps -w dist -q
 
 # The wheel on bare Debian 12 and 13, without a compiler: needs root and debootstrap.
 wheel-test:
@@ -53,6 +54,7 @@ format: setup-dev
 lint: setup-dev
 	@python3 tools/check_layers.py
 	@scripts/format --check
+	@.venv/bin/python -m mypy
 	@scripts/lint
 
 clean:

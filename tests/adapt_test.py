@@ -203,7 +203,11 @@ def test_rules_of_other_programs_leave_in_their_words(rule, kind, folder):
     assert (scaling["rope_type"] if scaling else None) == kind
     if rule == "base":
         assert config["rope_theta"] == found["rope"]["base"] == pytest.approx(10000 * 4)
-    same_logits(folder, f"by-{rule}", 100)
+    ours = same_logits(folder, f"by-{rule}", 100)
+    done = run("export", folder / f"by-{rule}", "--fold", "--as", "gguf", "--out", folder / f"by-{rule}.gguf")
+    assert done.returncode == 0, done.stderr
+    _, back = logits(folder / f"by-{rule}.gguf", folder / f"by-{rule}.back", 100)
+    assert (back - ours).abs().max() <= 2e-5 * ours.abs().max()
 
 
 @pytest.mark.parametrize("kind, more", [
@@ -218,6 +222,12 @@ def test_a_scaled_model_is_a_starting_point(kind, more, folder):
     before = dict(linear=2, llama3=8, longrope=1 + 7 / 8, yarn=2).get(kind, 1)
     assert found["rope"]["factors"][-1] == pytest.approx(2 * before), "the slowest frequency, over what it had"
     same_logits(folder, f"from-{kind}", 100)
+    if kind == "longrope":
+        short = ["calibrate", folder / "was-longrope", "--text", folder / "text.txt", "--learn", "head,rope", "--out", folder / "two"]
+        fails(2, ["--learn rope: the model has two sets of frequencies", "give --context"], *short, *QUICK)
+        assert not (folder / "two").exists()
+        done = run(*short, "--context", 128, *QUICK)
+        assert done.returncode == 0, done.stderr
 
 
 def test_learned_frequencies_slopes_and_short_windows(folder):
@@ -235,6 +245,23 @@ def test_learned_frequencies_slopes_and_short_windows(folder):
     assert done.returncode == 1 and "depends on the token or its position" in done.stderr
     fails(2, ["--short-share", "2048"], "calibrate", folder / "llama", "--text", folder / "text.txt", "--short-share", 0.25,
           "--out", folder / "short")
+
+
+def test_repeated_spans_and_spread_windows(folder, tmp_path):
+    """Both say what they do, leave as ordinary models, and change nothing that is measured before."""
+    plain, _ = stretched(folder, "plain-windows")
+    done = run("calibrate", folder / "llama", "--text", folder / "text.txt", "--context", 128, "--out", tmp_path / "said", "--echo", 0.25,
+               "--echo-length", 8, "--spread", 64, *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert "echo: in windows of 64 tokens, 2 spans of 8" in done.stderr and "spread: windows of 64 tokens in 4 parts" in done.stderr
+    found, config = stretched(folder, "echoed", "--echo", 0.25, "--echo-length", 8, "--spread", 64, "--learn", "head,value,norm,rope",
+                              "--controls", "norm")
+    assert found["windows"] == {"echo": {"share": 0.25, "length": 8, "weight": 5.0, "until": 1.0},
+                                "spread": {"window": 64, "parts": 4, "correction": 0.0}} and plain["windows"] is None
+    assert found["measures"]["before"] == plain["measures"]["before"] and "norm alone" in found["measures"]
+    assert list(found["measures"]["after"]["perplexity"])[-1] == "128" and found["length"] == 64
+    assert config["max_position_embeddings"] == 128
+    same_logits(folder, "echoed", 100)
 
 
 @pytest.mark.parametrize("methods", ["ssa", "head,value"])
@@ -298,18 +325,27 @@ def test_the_table_of_longer_contexts_is_made_in_pieces(folder, tmp_path):
     command = [ROOT / "tools/longer-context", PROGRAM, folder / "llama", "--text", folder / "text.txt", "--eval-text",
                folder / "other.txt", "--passkey-text", folder / "other.txt", "--out", tmp_path / "out", "--trained", "64",
                "--contexts", "128", "--tokens", "1024", "--eval-tokens", "1000", "--passkeys", "0", "--device", "cpu",
-               "--dtype", "fp32", "--only", "rules/base", "rules/ntk"]
+               "--dtype", "fp32", "--only", "rules/base", "echo/share-3-0", "spread/2048-half-0", "echo/alone-lora-0"]
     call = lambda *more: subprocess.run([*map(str, command), *more], capture_output=True, text=True, check=False)  # noqa: E731
     none = call("--seconds", "-1")
-    assert none.returncode == 1 and "0 of 4" in none.stdout, none.stderr
+    assert none.returncode == 1 and "0 of 5" in none.stdout, none.stderr
     done = call()
-    assert done.returncode == 0 and "4 of 4" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "5 of 5" in done.stdout, done.stdout + done.stderr
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["rules/base-0"]["result"]["rope"]["rule"] == "base"
-    assert "positions alone" in results["rules/ntk-1"]["result"]["measures"]
+    assert "positions alone" in results["rules/base-1"]["result"]["measures"]
+    assert results["echo/share-3-0"]["result"]["windows"]["echo"]["share"] == 0.03
+    assert results["echo/alone-lora-0"]["result"]["learned"] == "lora"
+    assert results["spread/2048-half-0"]["result"]["windows"]["spread"] == {"window": 64, "parts": 4, "correction": 0.5}
     again = (tmp_path / "out" / "results.json").stat().st_mtime_ns
     assert call().returncode == 0 and (tmp_path / "out" / "results.json").stat().st_mtime_ns == again, "nothing is done twice"
     assert "done  rules/base-0" in call("--list").stdout
+    report = call("--report").stdout.splitlines()
+    assert [line.split(" | ")[0][2:] for line in report[2:]] == [
+        "the model itself", "rules/base-0", "rules/base-0: positions alone", "rules/base-1", "rules/base-1: positions alone",
+        "the model itself", "echo/share-3-0", "spread/2048-half-0", "echo/alone-lora-0"]
+    assert "16: " in report[9] and ", 128: " in report[9]
+    assert len(call("--best", "--only", "echo").stdout.splitlines()) == 5
 
 
 def test_wrong_input_to_calibrate(folder, tmp_path):
@@ -324,6 +360,14 @@ def test_wrong_input_to_calibrate(folder, tmp_path):
     for option in (("--rope-base", 5e5), ("--rope", "yarn"), ("--rope-low", 2)):
         fails(2, ["--rope", "--context"], "calibrate", model, "--text", text, *option, "--out", tmp_path / "a")
     stretch = ["calibrate", model, "--text", text, "--context", 128, "--out", tmp_path / "a"]
+    fails(2, ["--echo-weight", "--echo 0.03"], *stretch, "--echo-weight", 3)
+    fails(2, ["--spread-parts", "--spread 2048"], *stretch, "--spread-parts", 3)
+    fails(2, ["--echo", "0.7", "0.5"], *stretch, "--echo", 0.7)
+    fails(2, ["--echo-length", "a quarter"], *stretch, "--echo", 0.1, "--echo-length", 64)
+    fails(2, ["--spread", "the context is 128", "fewer"], *stretch, "--spread", 128)
+    fails(2, ["--spread", "the context is 128", "fewer"], *stretch, "--spread", 129)
+    fails(2, ["--spread 64", "--length 64", "one of them"], *stretch, "--spread", 64, "--length", 64)
+    fails(2, ["--spread-parts", "at most 8"], *stretch, "--spread", 64, "--spread-parts", 9)
     fails(2, ["rotatoins", "rotations"], *stretch, "--rope", "rotatoins")
     fails(2, ["--rope base"], *stretch, "--rope-base", 5e5)
     fails(2, ["--rope-low", "--rope-high (128)"], *stretch, "--rope-low", 300)
@@ -335,10 +379,17 @@ def test_wrong_input_to_calibrate(folder, tmp_path):
     assert done.returncode == 0, done.stderr
     fails(2, ["no rotary positions"], "calibrate", tmp_path / "neither", "--text", text, "--context", 128, "--out", tmp_path / "a")
     fails(2, ["no rotary positions"], "calibrate", tmp_path / "neither", "--text", text, "--learn", "rope", "--out", tmp_path / "a")
+    fails(2, ["--spread", "no rotary positions"], "calibrate", tmp_path / "neither", "--text", text, "--spread", 32, "--out", tmp_path / "a")
     (tmp_path / "brief.txt").write_text(TEXT[:400])
     fails(1, ["too small", "context of 4096"], "calibrate", model, "--text", tmp_path / "brief.txt", "--context", 4096, "--out",
           tmp_path / "a")
     (tmp_path / "short.txt").write_text("1 and 2")
+    (tmp_path / "one.txt").write_text("1")
+    (tmp_path / "binary.txt").write_bytes(bytes(range(256)))
+    fails(1, ["--eval-text", "two tokens"], *stretch, "--eval-text", tmp_path / "one.txt")
+    fails(1, ["none.txt"], *stretch, "--eval-text", tmp_path / "none.txt")
+    fails(1, ["none.txt"], *stretch, "--passkey-text", tmp_path / "none.txt")
+    fails(1, ["binary"], *stretch, "--passkey-text", tmp_path / "binary.txt")
     fails(1, ["short"], "calibrate", model, "--text", tmp_path / "short.txt", "--out", tmp_path / "a")
     assert not (tmp_path / "a").exists()
     done = run("calibrate", model, "--text", text, "--eval-text", text, "--length", 32, "--out", tmp_path / "b", *QUICK)

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from program import LONG, PROGRAM, ROOT, few
+from program import LONG, PROGRAM, ROOT, SMOLLM2, few
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
@@ -204,6 +204,43 @@ def test_a_peer_that_runs_another_model_is_refused(tiny_llama, tmp_path):
     assert "they do not run the same model" in done.stderr
 
 
+SERVE = ["--clients", "3", "--requests", "2", "--prompt-tokens", "20", "--tokens", "6", "--seconds", "0", "--threads", "1"]
+
+
+def expect_served(rows):
+    for row in rows:
+        assert row["rounds"] == 2
+        assert row["generated_tokens_per_second"] > 0
+        assert row["tokens_per_second"] == pytest.approx(row["generated_tokens_per_second"] * 26 / 6)
+        for when in ("alone", "p95_at_once", "p95_later"):
+            assert row[f"first_token_seconds_{when}"] > 0
+        assert row["own_bytes"] > row["cache_bytes"]
+
+
+@pytest.mark.skipif(not SMOLLM2.exists(), reason=f"{SMOLLM2} is not there (TEMPERA_SMOLLM2)")
+def test_serve():
+    rows = result("serve", SMOLLM2, *SERVE)["rows"]
+    assert [row["name"] for row in rows] == ["tempera"]
+    expect_served(rows)
+    # Keys and values of three texts of 90 tokens, each a block of 128, in 30 layers with 3 heads of 64.
+    assert rows[0]["cache_bytes"] == 3 * 128 * 2 * 30 * 3 * 64 * 4
+
+
+@pytest.mark.skipif(not (LONG and SMOLLM2.exists()), reason=f"starts llama.cpp's server; set TEMPERA_LONG=1, and {SMOLLM2} has to be there")
+def test_serve_in_turn_with_llama_cpp():
+    for module in ("llama_cpp", "uvicorn", "fastapi"):
+        pytest.importorskip(module, reason=f"the package {module} is not installed (llama-cpp-python[server])")
+    rows = result("serve", SMOLLM2, *SERVE, "--peers", "llama.cpp", "--python", sys.executable)["rows"]
+    assert [row["name"] for row in rows] == ["tempera", "llama.cpp"]
+    expect_served(rows)
+
+
+def test_a_server_that_does_not_start_is_named(tmp_path):
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    done = run("serve", tmp_path / "model.gguf", *SERVE)
+    assert done.returncode == 1 and "model.gguf" in done.stderr
+
+
 def test_the_table_goes_to_stdout_and_progress_to_stderr():
     done = run("attention", "--memory", "--length", "256", "--heads", "2", "--methods", "focal")
     assert done.returncode == 0
@@ -228,6 +265,8 @@ def test_the_table_goes_to_stdout_and_progress_to_stderr():
         (["generate"], "model is missing"),
         (["generate", "folder", "--peers", "llama.cpp", "--script", __file__, "--python", __file__],
          "'folder' is no .gguf file"),
+        (["serve"], "model is missing"),
+        (["serve", "folder", "--peers", "llama.cpp"], "'folder' is no .gguf file"),
     ]),
 )
 def test_wrong_usage(arguments, message):

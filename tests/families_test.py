@@ -292,6 +292,26 @@ def test_gguf_there_and_back(name, whole, tmp_path):
     expect_close(run(file, tmp_path / "x", tokens=tokens())["logits"], logits, "logits")
 
 
+@pytest.mark.parametrize("dtype, stored, tolerance", [("q8_0", "Q8_0", 0.01), ("q5_1", "Q5_1", 0.04), ("q4_k", "Q5_0", 0.06)])
+def test_gguf_in_blocks(dtype, stored, tolerance, whole, tmp_path):
+    """Rows of no whole number of blocks of 256 get the nearest type with blocks of 32."""
+    gguf = pytest.importorskip("gguf", reason="the package gguf is not installed")
+    model, _ = whole("llama")
+    for name, options in ("whole", []), ("blocks", ["--dtype", dtype]):
+        done = export(model, "--as", "gguf", *options, "--out", tmp_path / f"{name}.gguf")
+        assert done.returncode == 0, done.stderr
+    wanted = {tensor.name: tensor for tensor in gguf.GGUFReader(tmp_path / "whole.gguf").tensors}
+    found = {tensor.name: tensor for tensor in gguf.GGUFReader(tmp_path / "blocks.gguf").tensors}
+    assert found.keys() == wanted.keys()
+    assert found["blk.0.ffn_down.weight"].tensor_type.name == stored and found["output_norm.weight"].tensor_type.name == "F32"
+    for name in ("blk.0.ffn_down.weight", "blk.2.attn_q.weight"):
+        plain, blocks = (torch.tensor(gguf.quants.dequantize(tensor[name].data, tensor[name].tensor_type)) for tensor in (wanted, found))
+        assert 0 < (blocks - plain).norm() < tolerance * plain.norm()
+    # Read here as a reader that unpacks them reads them.
+    assert export(tmp_path / "blocks.gguf", "--out", tmp_path / "back").returncode == 0
+    expect_close(run(tmp_path / "blocks.gguf", tmp_path / "x", tokens=tokens())["logits"], theirs(tmp_path / "back"), "logits")
+
+
 @pytest.mark.parametrize("name", NO_GGUF)
 def test_gguf_refuses_what_its_readers_would_run_otherwise(name, whole, tmp_path):
     done = export(whole(name)[0], "--as", "gguf", "--out", tmp_path / "out.gguf")
@@ -351,7 +371,7 @@ def test_gguf_has_any_factors_and_what_they_multiply_goes_into_the_weights(whole
     (dict(long_factor=[1.0] * 7), "long_factor: 7 numbers given, 8 expected"),
     (dict(short_factor=[1.0] * 9), "short_factor: 9 numbers given, 8 expected"),
     (dict(long_factor=None), "long_factor: no list given"), (dict(long_factor="1"), "long_factor: no list given"),
-    (dict(long_factor=[1.0] * 7 + [0.0]), "long_factor: 0.0 given"), (dict(long_factor=[1.0] * 7 + [-1.0]), "long_factor: -1.0"),
+    (dict(long_factor=[1.0] * 7 + [0.0]), "long_factor: 0.0 given"), (dict(long_factor=[1.0] * 7 + [1e300]), "below a million"), (dict(long_factor=[1.0] * 7 + [-1.0]), "long_factor: -1.0"),
     (dict(short_factor=[1.0] * 7 + ["x"]), 'short_factor: "x" given'),
     (dict(attention_factor="x"), "attention_factor"), (dict(original_max_position_embeddings=0), "original_max_position_embeddings: 0")])
 def test_longrope_that_does_not_fit_is_refused(wrong, words, whole, tmp_path):
@@ -362,6 +382,22 @@ def test_longrope_that_does_not_fit_is_refused(wrong, words, whole, tmp_path):
     (tmp_path / "model.safetensors").symlink_to(model / "model.safetensors")
     done = subprocess.run([PROGRAM, "info", tmp_path], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and words in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("wrong, words", [
+    (dict(rope_type="linear", factor=0.0), "factor: 0 given"), (dict(rope_type="linear", factor=-2.0), "factor: -2 given"),
+    (dict(rope_type="yarn", factor=-4.0, original_max_position_embeddings=32), "factor: -4 given"),
+    (dict(rope_type="llama3", factor=0.0, low_freq_factor=1.0, high_freq_factor=4.0), "factor: 0 given"),
+    (dict(rope_theta=0), "rope_theta: 0 given"), (dict(rope_theta=-3.0), "rope_theta: -3 given"),
+    (dict(rope_type="yarm"), 'rope_type: "yarm"')])
+def test_rotary_positions_without_a_meaning_are_refused(wrong, words, whole, tmp_path):
+    model, _ = whole("llama")
+    config = json.loads((model / "config.json").read_text())
+    config["rope_parameters"] = dict(rope_theta=10000.0, rope_type="default") | wrong
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").symlink_to(model / "model.safetensors")
+    done = subprocess.run([PROGRAM, "info", tmp_path], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "config.json" in done.stderr and words in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("factors, words", [([1.0] * 7, "shape [7] given, [8] expected"), ([1.0] * 7 + [float("nan")], "nan"),

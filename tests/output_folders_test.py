@@ -36,8 +36,8 @@ class Case:
 
 
 CASES = [
-    Case("train", ["train", "--text", "{text}", *SHAPE, *STEPS], promise=["run.toml", "last", "data"]),
-    Case("finetune", ["finetune", "{model}", "--text", "{text}", *STEPS], promise=["run.toml", "last", "finetune.svg"]),
+    Case("train", ["train", "--text", "{text}", *SHAPE, *STEPS], promise=["run.toml", "last", "data", "report.html"]),
+    Case("finetune", ["finetune", "{model}", "--text", "{text}", *STEPS], promise=["run.toml", "last", "finetune.svg", "report.html"]),
     Case("calibrate", ["calibrate", "{model}", "--text", "{text}", *CALIBRATE], promise=["report.html", "calibration.json"]),
     Case("compare", ["compare", "--text", "{text}", *SHAPE, *STEPS[:-2], "--device", "cpu", "--methods", "softmax", "--seeds", 1],
          promise=["results.json", "report.html"]),
@@ -47,14 +47,17 @@ CASES = [
     Case("dilution", ["study", "dilution", *PHONEBOOK], promise=["report.html"]),
     Case("dilution of a model", ["study", "dilution", "{model}", "--text", "{text}"], "folder", ["report.html"]),
     Case("dilution of a run", ["study", "dilution", "--run", "{comparison}"], "folder", ["report.html"]),
-    Case("eval", ["eval", "{model}", "--text", "{text}"], "folder", ["eval.json", "eval.svg", "eval.png"]),
+    Case("eval", ["eval", "{model}", "--text", "{text}"], "folder", ["eval.json", "eval.svg", "eval.png", "report.html"]),
     Case("export", ["export", "{model}"], "folder", ["config.json", "model.safetensors"]),
     Case("gguf", ["export", "{model}", "--as", "gguf"], "file"),
     Case("data", ["data", "{text}"], "folder", ["shard-00000.tokens"]),
     Case("data with a tokenizer", ["data", "{text}", "--train-tokenizer", 260], "folder", ["tokenizer.json"]),
 ]
-RUNS = [case for case in CASES if case.kind == "run"]
-by_name = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+# One of every kind of writer; the others share their code.
+QUICK = ("train", "calibrate", "compare", "eval", "export", "gguf", "data")
+CHOSEN = [case for case in CASES if LONG or case.name in QUICK]
+RUNS = [case for case in CHOSEN if case.kind == "run"]
+by_name = pytest.mark.parametrize("case", CHOSEN, ids=lambda case: case.name)
 
 
 def contents(folder):
@@ -199,7 +202,7 @@ BAD_TEXTS = {
     "torn UTF-8": b"caf\xc3",
     "one byte": b"x",
 }
-READERS = [case for case in CASES if "{text}" in case.words]
+READERS = [case for case in CHOSEN if "{text}" in case.words]
 
 
 @pytest.mark.parametrize("case", READERS, ids=lambda case: case.name)

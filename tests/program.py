@@ -9,6 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = pathlib.Path(os.environ.get("TEMPERA_BUILD", ROOT / "build" / "release"))
 PROGRAM = BUILD / "src" / "tempera" / "cli" / "tempera"
 DATA = pathlib.Path(os.environ.get("TEMPERA_DATA", pathlib.Path.home() / ".cache" / "tempera-data"))
+SMOLLM2 = pathlib.Path(os.environ.get("TEMPERA_SMOLLM2", DATA / "models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"))
 LONG = os.environ.get("TEMPERA_LONG") == "1"
 
 

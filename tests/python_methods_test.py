@@ -12,7 +12,7 @@ try:
 except ImportError as error:
     pytest.skip(f"libtempera_torch.so is missing: {error}", allow_module_level=True)
 from tempera._library import ask_json
-from tempera._scales import Rows, Temperature, row_scales
+from tempera._scales import Rows, Source, Temperature, row_scales
 
 B, T, WIDTH, HEADS, KV, SIZE = 2, 9, 16, 4, 2, 8
 SHAPE = {"layers": 2, "layer": 0, "width": WIDTH, "heads": HEADS, "kv_heads": KV, "qk_size": SIZE, "v_size": SIZE, "vocabulary": 20,
@@ -31,9 +31,9 @@ def description(method, options, kind="causal"):
     return json.dumps({"temperature": temperature, "shape": {**SHAPE, "kind": kind}})
 
 
-def made(method, options, dtype=torch.float64):
+def made(method, options, dtype=torch.float64, kind="causal"):
     """A temperature whose numbers are away from their start."""
-    temperature = Temperature(description(method, options)).to(dtype)
+    temperature = Temperature(description(method, options, kind)).to(dtype)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for number in temperature.numbers():
@@ -47,10 +47,16 @@ def inputs(dtype=torch.float64):
     return x, Rows(position + 1, position, torch.arange(B * T).view(B, T) % 20)
 
 
-def operands(temperature, x, rows):
+def source(dtype=torch.float64, length=5):
+    """What the keys of a cross-attention are made of."""
+    x = torch.randn(B, length, WIDTH, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(dtype)
+    return Source(x, Rows(torch.full((B, length), length), torch.arange(length).expand(B, length)))
+
+
+def operands(temperature, x, rows, of=None):
     past = torch.zeros(B, temperature.state_width, dtype=torch.float64) if temperature.keeps_state else None
-    known_tokens = rows.tokens
-    return temperature.numbers(), x, rows.n, rows.position, known_tokens, past, temperature.description
+    keys = [] if of is None else [of.x, of.rows.n, of.rows.position]
+    return temperature.numbers(), x, rows.n, rows.position, rows.tokens, past, keys, temperature.description
 
 
 def finished(scales, q, n):
@@ -84,6 +90,55 @@ def test_gradients(method, options):
     found = scales(x.requires_grad_(), *parameters)
     if found and any(value.requires_grad for value in found):
         assert torch.autograd.gradcheck(lambda *args: tuple(v for v in scales(*args) if v.requires_grad), (x, *parameters))
+
+
+crossing = pytest.mark.parametrize("method, options", [case for case in CASES if case[1].get("f") != "feature"])
+
+
+@crossing
+def test_a_cross_attention_has_scales_for_the_rows_of_either_side(method, options):
+    temperature = made(method, options, torch.float32, "cross")
+    x, rows = inputs(torch.float32)
+    of = source(torch.float32)
+    torch.library.opcheck(torch.ops.tempera.row_scales.default, operands(temperature, x.requires_grad_(), rows, of))
+    past = operands(temperature, x, rows)[5]
+    scales = temperature(x, rows, past, of)
+    for scale, count in zip(scales[:3], (T, 5, 5)):
+        assert scale is None or scale.rows is None or scale.rows.shape[2] == count
+    # A cache that has the keys gets the same scales of queries without them.
+    none = Source(of.x[:, :0], Rows(of.rows.n[:, :0], of.rows.position[:, :0]))
+    again = temperature(x, rows, past, none)
+    q = torch.randn(B, HEADS, T, SIZE, generator=torch.Generator().manual_seed(3))
+    assert scales.q is None or torch.equal(scales.q.values(q, rows.n), again.q.values(q, rows.n))
+
+
+@crossing
+def test_gradients_of_a_cross_attention(method, options):
+    temperature = made(method, options, kind="cross")
+    x, rows = inputs()
+    of = source()
+    past = operands(temperature, x, rows)[5]
+    q, k = (torch.randn(B, heads, length, SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+            for heads, length in ((HEADS, T), (KV, 5)))
+
+    def values(x, keys, *_):
+        scales = temperature(x, rows, past, Source(keys, of.rows))
+        found = [scale.values(raw, n) for scale, raw, n in zip(scales[:3], (q, k, k), (rows.n, of.rows.n, of.rows.n)) if scale is not None]
+        return tuple(value for value in found if value.requires_grad)
+
+    leaves = (x.requires_grad_(), of.x.requires_grad_(), *temperature.parameters())
+    if values(*leaves):
+        assert torch.autograd.gradcheck(values, leaves)
+
+
+def test_keys_are_refused_where_they_do_not_belong():
+    x, rows = inputs()
+    with pytest.raises(RuntimeError, match="cross-attention has rows of its own"):
+        made("ssa", {})(x, rows, None, source())
+    with pytest.raises(RuntimeError, match="cross-attention has rows of its own"):
+        made("ssa", {}, kind="cross")(x, rows)
+    with pytest.raises(ValueError, match="reads tokens"):
+        made("ssa", {"f": "feature"}, kind="cross")
 
 
 @every

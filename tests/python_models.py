@@ -25,21 +25,32 @@ CONFIGS = {
     "bert": dict({k: v for k, v in SHARED.items() if k != "num_key_value_heads"}, **ENCODER, hidden_dropout_prob=0.0,
                  attention_probs_dropout_prob=0.0),
 }
+# They read a source and write a target.
+T5 = dict(vocab_size=96, d_model=32, d_kv=8, d_ff=48, num_layers=3, num_decoder_layers=2, num_heads=4, pad_token_id=0, eos_token_id=1,
+          decoder_start_token_id=0, dropout_rate=0.0)
+SEQ2SEQ = {"t5": T5, "t5-gated": dict(T5, d_kv=16, feed_forward_proj="gated-gelu", tie_word_embeddings=False)}
 DECODERS = [family for family in CONFIGS if family != "bert"]
+
+
+def opener_of(family):
+    import transformers
+    if family in SEQ2SEQ:
+        return transformers.AutoModelForSeq2SeqLM
+    return transformers.AutoModelForMaskedLM if family == "bert" else transformers.AutoModelForCausalLM
 
 
 def make(family="llama", seed=0, attention="sdpa", **changes):
     """A model with random weights of a size that makes temperatures matter."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+    from transformers import AutoConfig
     torch.manual_seed(seed)
-    config = AutoConfig.for_model(family, **{**CONFIGS[family], **changes})
-    opener = AutoModelForMaskedLM if family == "bert" else AutoModelForCausalLM
+    config = AutoConfig.for_model(family.partition("-")[0], **{**(CONFIGS | SEQ2SEQ)[family], **changes})
+    opener = opener_of(family)
     attention = "eager" if family == "gemma2" and attention == "sdpa" else attention
     model = opener.from_config(config, attn_implementation=attention).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
-                parameter.mul_(6)
+                parameter.mul_(1 if family in SEQ2SEQ else 6)  # T5's logits are not divided by a root
     return model
 
 

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from program import PROGRAM, few, result, run
+from program import LONG, PROGRAM, few, result, run
 
 transformers = pytest.importorskip("transformers")
 try:
@@ -63,6 +63,60 @@ def test_the_kernel_and_other_attentions_agree(family, method, options):
     if family not in ("bert", "gpt2"):  # these count positions from the padding on, unless told otherwise
         assert torch.allclose(logits(model, ids, attention_mask=padded)[0, 4:], alone[0], atol=1e-4)
     assert not torch.allclose(plain, logits(models.make(family), ids), atol=1e-3)
+
+
+@pytest.mark.skipif(not LONG, reason="long: compiles kernels of flex_attention, some ten seconds a family")
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "bert"])
+def test_flex_attention_agrees(family):
+    ids = models.tokens()
+    padded = torch.ones_like(ids)
+    padded[0, :4] = 0
+    for method in ("ssmax", "ssa", "focal-learned"):
+        model = with_temperature(family, method)
+        model.set_attn_implementation("eager")
+        expected = logits(model, ids, attention_mask=padded)
+        model.set_attn_implementation("flex_attention")
+        assert torch.allclose(logits(model, ids, attention_mask=padded)[padded.bool()], expected[padded.bool()], atol=1e-5), method
+
+
+def halves_only(module, query, key, value, attention_mask, scaling=None, dropout=0.0, seen=None, **options):
+    """What flash_attention_2 takes: one half type for all, (B, keys) or no mask, and no score but scaling <q, k>."""
+    assert query.dtype == key.dtype == value.dtype == torch.bfloat16
+    assert attention_mask is None or attention_mask.dim() == 2
+    module.got = query, key, value
+    causal = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).tril(key.shape[2] - query.shape[2])[None, None]
+    visible = causal if attention_mask is None else causal & attention_mask[:, None, None].bool()
+    out = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=visible, scale=scaling, enable_gqa=True)
+    return out.transpose(1, 2), None
+
+
+def test_an_attention_with_the_interface_of_flash_attention_gets_scaled_queries():
+    """flash_attention_2 itself needs a GPU; where it is not installed, transformers says so and the model stays as it was."""
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+    transformers.AttentionInterface.register("halves_only", halves_only)
+    transformers.AttentionMaskInterface.register("halves_only", ALL_MASK_ATTENTION_FUNCTIONS["flash_attention_2"])
+    ids = models.tokens()
+    padded = torch.ones_like(ids)
+    padded[0, :4] = 0
+    model, plain = with_temperature("llama", "ssmax").bfloat16(), models.make("llama").bfloat16()
+    assert tempera.temperatures(model)[0].slope.dtype == torch.bfloat16
+    for mask in (None, padded):
+        for each in (model, plain):
+            each.set_attn_implementation("sdpa")
+            each.expected = logits(each, ids, attention_mask=mask)
+            each.set_attn_implementation("halves_only")
+            real = slice(None) if mask is None else padded.bool()
+            assert torch.allclose(logits(each, ids, attention_mask=mask)[real].float(), each.expected[real].float(), atol=0.1, rtol=0.05)
+        (q, k, v), (plain_q, plain_k, plain_v) = (each.model.layers[0].self_attn.got for each in (model, plain))
+        assert torch.equal(k, plain_k) and torch.equal(v, plain_v) and not torch.equal(q, plain_q)
+        rows = q[1].float().norm(dim=-1) / plain_q[1].float().norm(dim=-1)
+        temperature = tempera.temperatures(model)[0].float()
+        n = torch.arange(1, 13).float()
+        assert torch.allclose(rows, temperature.slope[:, None] * n.log() + temperature.bias[:, None], rtol=0.02, atol=0.02)
+        model.bfloat16()
+    with pytest.raises(ImportError, match="flash_attn|FlashAttention2"):
+        model.set_attn_implementation("flash_attention_2")
+    assert model.config._attn_implementation == "halves_only"
 
 
 @pytest.mark.parametrize("family", models.DECODERS)

@@ -2,10 +2,11 @@
 
 import doctest
 import importlib
+import inspect
 
 import pytest
 import torch
-from program import PROGRAM, few
+from program import PROGRAM, few, run
 
 transformers = pytest.importorskip("transformers")
 try:
@@ -18,11 +19,18 @@ transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 
 
-@pytest.mark.parametrize("module", ["_model", "_lens"])
-def test_examples_of_the_documentation_run(module):
-    small = lambda: models.make("llama")
-    found = doctest.testmod(importlib.import_module(f"tempera.{module}"), extraglobs={"tempera": tempera, "small_model": small})
+@pytest.mark.parametrize("module", ["_model", "_lens", "_operators"])
+def test_examples_of_the_documentation_run(module, tmp_path):
+    names = {"tempera": tempera, "small_model": lambda: models.make("llama"), "folder": tmp_path}
+    found = doctest.testmod(importlib.import_module(f"tempera.{module}"), extraglobs=names)
     assert found.attempted and not found.failed
+
+
+def test_every_function_has_an_example_that_runs():
+    """But for those that need the program, a model's folder and minutes."""
+    functions = [getattr(tempera, name) for name in tempera.__all__ if inspect.isfunction(getattr(tempera, name))]
+    without = {function.__name__ for function in functions if ">>>" not in function.__doc__}
+    assert without == {"calibrate", "find_library", "find_program"}
 
 
 def weights_by_hand(model, ids):
@@ -85,6 +93,50 @@ def test_calibration_gives_typed_results_and_a_model_that_opens(tmp_path, capfd)
     again = tempera.calibrate(from_memory, **{**options, "out": tmp_path / "again"}, progress=False)
     assert again.perplexity("before", 32) == found.perplexity("before", 32)
     assert capfd.readouterr().err == ""
+
+
+def test_a_model_calibrated_from_a_gguf_file_opens(tmp_path):
+    from gguf import GGUFReader
+    (tmp_path / "text.txt").write_text("the quick brown fox jumps over the lazy dog. " * 80)
+    models.make("llama", vocab_size=256).save_pretrained(tmp_path / "model")
+    byte_level(tmp_path / "model")
+    file = tmp_path / "model.gguf"
+    done = run("export", tmp_path / "model", "--as", "gguf", "--dtype", "q8_0", "--out", file)
+    assert done.returncode == 0, done.stderr
+    assert any(tensor.tensor_type.name == "Q8_0" for tensor in GGUFReader(file).tensors)
+    found = tempera.calibrate(file, text=tmp_path / "text.txt", out=tmp_path / "out", learn="head,value", tokens=512, step_tokens=128, length=32,
+                              eval_lengths=[32], eval_tokens=128, passkey_cases=0, device="cpu", threads=1, progress=False)
+    model = found.load()
+    assert tempera.describe(model)["method"] == "head,value" and type(model).__name__ == "LlamaForCausalLM"
+    done = run("export", file, "--out", tmp_path / "back")
+    assert done.returncode == 0, done.stderr
+    # The weights are those of the file; the temperatures alone are new.
+    ids = models.tokens(1, 12)
+    plain = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "back")
+    tempera.save(model, tmp_path / "temps")
+    with torch.no_grad():
+        again = tempera.load(plain, tmp_path / "temps")(ids).logits
+        assert torch.allclose(model(ids).logits, again, atol=1e-4)
+    for wrong in (lambda: tempera.apply(file, "ssa"), lambda: tempera.load(str(file), tmp_path / "temps")):
+        with pytest.raises(ValueError, match=r"is a GGUF file.*tempera export .*model.gguf --out FOLDER"):
+            wrong()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_quantised_projections_take_a_temperature_and_do_not_fold(tmp_path):
+    quantised = torch.ao.quantization.quantize_dynamic(models.make("llama"), {torch.nn.Linear}, torch.qint8)
+    ids = models.tokens()
+    with torch.no_grad():
+        before = quantised(ids).logits
+        assert torch.equal(tempera.apply(quantised, "head,value")(ids).logits, before)
+        full = models.stir(tempera.apply(models.make("llama"), "head,value"))
+        change = full(ids).logits - models.make("llama")(ids).logits
+        moved = models.stir(quantised)(ids).logits - before
+    assert torch.nn.functional.cosine_similarity(moved.flatten(), change.flatten(), 0) > 0.9
+    with pytest.raises(ValueError, match="weights are quantised.*tempera.load"):
+        tempera.fold(quantised)
+    tempera.save(quantised, tmp_path / "temps")
+    assert tempera.fold(tempera.load(models.make("llama"), tmp_path / "temps"))
 
 
 def test_what_the_program_refuses_is_an_error_with_its_words(tmp_path):

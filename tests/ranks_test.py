@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import random
 import signal
 import socket
 import subprocess
@@ -11,14 +10,13 @@ import sys
 import time
 
 import pytest
-from program import LONG, PROGRAM, ROOT, run
+from program import LONG, PROGRAM, ROOT, few, result, run
 
 sys.path.append(str(ROOT / "tools"))
 import crash_verbs as verbs  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
-TORCHRUN = pathlib.Path(sys.executable).parent / "torchrun"
 STEPS = 50
 MANY = 80  # for a signal to come in between
 SMALL = ["--layers", 2, "--width", 32, "--heads", 2, "--context", 16, "--batch", 8, "--warmup", 5,
@@ -64,9 +62,9 @@ def of_one(text, tmp_path_factory):
     return log
 
 
-CASES = [(ranks, shard, optimizer) for optimizer in ("adamw", "muon") for shard in ("optimizer", "gradients", "none")
+CASES = [(ranks, shard, optimizer) for optimizer in ("adamw", "muon") for shard in ("optimizer", "gradients", "all", "none")
          for ranks in (2, 4)]
-FEW = [(2, "optimizer", "adamw"), (4, "gradients", "adamw"), (2, "none", "muon"), (4, "optimizer", "muon")]
+FEW = [(2, "optimizer", "adamw"), (2, "all", "adamw"), (4, "gradients", "muon")]
 
 
 @pytest.mark.parametrize("ranks, shard, optimizer", CASES if LONG else FEW)
@@ -75,32 +73,89 @@ def test_ranks_learn_what_one_learns(tmp_path, text, of_one, ranks, shard, optim
     assert_close(log, of_one("--optimizer", optimizer), 1e-6)
 
 
-def test_micro_batches_of_ranks_are_those_of_one(tmp_path, text, of_one):
+@pytest.mark.parametrize("shard", ["gradients", "all"])
+def test_micro_batches_of_ranks_are_those_of_one(tmp_path, text, of_one, shard):
     more = ("--micro-batch", 2, "--model.dropout-residual", 0.1)
-    log = train(text, tmp_path / "run", "--ranks", 2, "--shard", "gradients", *more)
+    log = train(text, tmp_path / "run", "--ranks", 2, "--shard", shard, *more)
     assert_close(log, of_one(*more), 1e-6)
 
 
-def test_ranks_finetune_what_one_does(tmp_path, text):
+def test_ranks_recompute_with_a_share_of_the_parameters(tmp_path, text, of_one):
+    log = train(text, tmp_path / "run", "--ranks", 2, "--shard", "all", "--recompute")
+    assert_close(log, of_one(), 1e-6)
+
+
+def test_ranks_that_validate_other_numbers_of_rows_stay_together(tmp_path, text, of_one):
+    more = ("--eval-rows", 5, "--micro-batch", 2)
+    log = train(text, tmp_path / "run", "--ranks", 4, "--shard", "all", *more)
+    assert_close(log, of_one(*more), 1e-6)
+    # Ranks wait for each other while they validate and save, too, which is no time of their steps.
+    assert all(0 < line["rank_seconds"]["median"] <= line["rank_seconds"]["slowest"] for line in log if "rank_seconds" in line)
+
+
+@pytest.mark.parametrize("sharing", [1, 2])
+def test_ranks_finetune_what_one_does(tmp_path, text, sharing):
     train(text, tmp_path / "model", "--steps", 5)
     logs = []
     for ranks in (1, 2):
         out = tmp_path / f"tuned-{ranks}"
         done = run("finetune", tmp_path / "model", "--text", text, "--out", out, "--update", "lora", "--ranks", ranks,
-                   "--steps", 10, "--log-every", 1, "--length", 16, "--device", "cpu", "--threads", 1, *QUICK, timeout=120)
+                   "--context-ranks", min(ranks, sharing), "--steps", 10, "--log-every", 1, "--length", 16, "--device", "cpu", "--threads", 1, *QUICK, timeout=120)
         assert done.returncode == 0, done.stderr
         logs.append([json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()])
     assert_close(logs[1], logs[0], 1e-6)
 
 
-def test_the_same_number_of_ranks_gives_the_same_bits(tmp_path, text):
-    logs = [train(text, tmp_path / name, "--ranks", 2, "--steps", 20) for name in ("a", "b")]
+SHARED = [(2, 2, "optimizer", []), (4, 2, "gradients", ["--micro-batch", 2]), (4, 4, "all", ["--recompute"]), (2, 2, "none", ["--model.window", 5]),
+          (2, 2, "all", ["--temperature", "focal-learned", "--model.kv-heads", 1, "--model.token-shift"])]
+
+
+@pytest.mark.parametrize("ranks, sharing, shard, more", SHARED if LONG else SHARED[4:])
+def test_ranks_that_share_rows_learn_what_one_learns(tmp_path, text, of_one, ranks, sharing, shard, more):
+    log = train(text, tmp_path / "run", "--ranks", ranks, "--context-ranks", sharing, "--shard", shard, *more)
+    expected = of_one(*more)
+    assert_close(log, expected, 1e-6)
+    assert losses(log, "tokens") == losses(expected, "tokens")
+
+
+def test_ranks_that_share_windows_measure_what_one_does(tmp_path, text):
+    train(text, tmp_path / "model", "--steps", 5)
+    found = [result("eval", tmp_path / "model", "--text", text, "--window", 30, "--stride", 20, "--eval-tokens", 500, "--device", "cpu",
+                    "--threads", 1, "--ranks", ranks, "--context-ranks", ranks, *QUICK) for ranks in (1, 2, 3)]
+    for shared in found[1:]:
+        assert shared["tokens"] == found[0]["tokens"]
+        assert shared["loss"] == pytest.approx(found[0]["loss"], rel=1e-6)
+        assert shared["by_position"] == [{**bucket, "loss": pytest.approx(bucket["loss"], rel=1e-6),
+                                          **({"perplexity": pytest.approx(bucket["perplexity"], rel=1e-6)} if "perplexity" in bucket else {})}
+                                         for bucket in found[0]["by_position"]]
+    done = run("eval", tmp_path / "model", "--text", text, "--ranks", 2, *QUICK)
+    assert done.returncode == 2 and "all ranks share each window" in done.stderr
+    done = run("eval", tmp_path / "model", "--task", "phonebook", "--ranks", 2, "--context-ranks", 2, *QUICK)
+    assert done.returncode == 2 and "the windows of a text" in done.stderr
+
+
+def test_rows_of_any_length_are_shared(tmp_path):
+    logs = []
+    for ranks in (1, 2):
+        out = tmp_path / f"run-{ranks}"
+        done = run("train", "--task", "passkey", "--out", out, "--steps", 10, "--batch", 4, "--log-every", 1, "--threads", 1,
+                   "--ranks", ranks, "--context-ranks", ranks, "--eval-rows", 0, *QUICK, timeout=120)
+        assert done.returncode == 0, done.stderr
+        logs.append([json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()])
+    assert losses(logs[1]) == pytest.approx(losses(logs[0]), rel=1e-6)
+    assert losses(logs[1], "tokens") == losses(logs[0], "tokens")
+
+
+@pytest.mark.parametrize("shard, sharing", [("optimizer", 1), ("all", 1), ("optimizer", 2)] if LONG else [("all", 1)])
+def test_the_same_number_of_ranks_gives_the_same_bits(tmp_path, text, shard, sharing):
+    logs = [train(text, tmp_path / name, "--ranks", 2, "--shard", shard, "--context-ranks", sharing, "--steps", 20) for name in ("a", "b")]
     assert losses(logs[0]) == losses(logs[1])
     assert losses(logs[0], "validation_loss") == losses(logs[1], "validation_loss")
 
 
-def test_bfloat16_keeps_weights_in_full(tmp_path, text, of_one):
-    log = train(text, tmp_path / "run", "--ranks", 2, "--dtype", "bf16")
+@pytest.mark.parametrize("sharing", [1, 2] if LONG else [2])
+def test_bfloat16_keeps_weights_in_full(tmp_path, text, of_one, sharing):
+    log = train(text, tmp_path / "run", "--ranks", 2, "--context-ranks", sharing, "--dtype", "bf16")
     assert_close(log, of_one("--dtype", "bf16"), 2e-2)
 
 
@@ -161,6 +216,32 @@ def test_a_killed_rank_stops_the_others_and_is_named(tmp_path, text, of_two, ran
     assert timeless(train(text, out, *more)) == timeless(of_two)
 
 
+@pytest.mark.skipif(not LONG, reason="three runs of four ranks: TEMPERA_LONG=1")
+def test_a_killed_rank_stops_those_of_other_rows(tmp_path, text):
+    more = ("--ranks", 4, "--context-ranks", 2, "--save-every", 1, "--steps", MANY)
+    process = start(text, tmp_path / "run", *more)
+    wait_for_lines(process, tmp_path / "run", 5)
+    os.kill(ranks_below(process)[3], signal.SIGKILL)
+    assert "rank 3 was killed by signal 9" in process.communicate(timeout=60)[1]
+    assert timeless(train(text, tmp_path / "run", *more)) == timeless(train(text, tmp_path / "whole", *more))
+
+
+def test_ranks_without_their_launcher_end_while_they_start(tmp_path, text):
+    process = start(text, tmp_path / "run", "--ranks", 2, "--steps", 100000, "--rank-timeout", 60)
+    deadline = time.monotonic() + 20
+    while len(ranks := ranks_below(process)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    process.kill()
+    begin = time.monotonic()
+    while any(os.path.exists(f"/proc/{rank}") for rank in ranks) and time.monotonic() - begin < 30:
+        time.sleep(0.05)
+    left = [rank for rank in ranks if os.path.exists(f"/proc/{rank}")]
+    for rank in left:
+        os.kill(rank, signal.SIGKILL)
+    process.communicate()
+    assert len(ranks) == 2 and not left
+
+
 def test_a_stopped_rank_is_named(tmp_path, text):
     out = tmp_path / "run"
     process = start(text, out, "--ranks", 2, "--steps", 100000, "--rank-timeout", 3)
@@ -198,10 +279,13 @@ def test_a_signal_to_one_saves_in_all(tmp_path, text, of_two, whom):
     assert losses(log) == losses(of_two)
 
 
-@pytest.mark.parametrize("then", [["--ranks", 4, "--shard", "gradients"], ["--ranks", 1], ["--ranks", 2, "--shard", "none"]])
-def test_a_checkpoint_fits_any_number_of_ranks(tmp_path, text, of_one, then):
+@pytest.mark.parametrize("shard, then", few(2, [
+    ("optimizer", ["--ranks", 4, "--shard", "gradients"]), ("optimizer", ["--ranks", 1]),
+    ("optimizer", ["--ranks", 2, "--shard", "none"]), ("optimizer", ["--ranks", 4, "--shard", "all"]),
+    ("all", ["--ranks", 1]), ("all", ["--ranks", 4, "--shard", "optimizer"])]))
+def test_a_checkpoint_fits_any_number_of_ranks(tmp_path, text, of_one, shard, then):
     out = tmp_path / "run"
-    step = interrupt(text, out, 20, "--ranks", 2)
+    step = interrupt(text, out, 20, "--ranks", 2, "--shard", shard)
     names = {path.name for path in (out / "last").iterdir()}
     assert {"optimizer-00001-of-00002.safetensors", "optimizer-00002-of-00002.safetensors"} <= names
     assert "optimizer.safetensors" not in names
@@ -254,11 +338,12 @@ def test_ranks_by_plain_variables(tmp_path, text):
     assert verbs.last_step(out) == 5
 
 
-def test_ranks_that_disagree_are_named(tmp_path, text):
+@pytest.mark.parametrize("setting, given, other", [("learning-rate", 0.003, 0.5), ("watch", 100, 7)])
+def test_ranks_that_disagree_are_named(tmp_path, text, setting, given, other):
     out = tmp_path / "run"
-    results = by_hand([command(text, out), command(text, out, "--learning-rate", 0.5)], 2)
+    results = by_hand([command(text, out), command(text, out, f"--{setting}", other)], 2)
     assert [code for _, code in results] == [1, 1]
-    words = "rank 0 has the setting learning-rate 0.003, and rank 1 has the setting learning-rate 0.5"
+    words = f"rank 0 has the setting {setting} {given}, and rank 1 has the setting {setting} {other}"
     assert (results[0][0] + results[1][0]).count(words) == 1
     assert not out.exists() or not (out / "checkpoints").exists()
 
@@ -280,53 +365,17 @@ def test_a_meeting_point_that_does_not_answer_is_named(tmp_path, text):
     assert "did not answer within 1 s" in done.stderr and "MASTER_ADDR" in done.stderr
 
 
-def workers_of(agent):
-    """The ranks that a torchrun has started."""
-    return [process for process in ranks_below(agent) if process != agent.pid]
-
-
-def torchrun(agents, *arguments):
-    return subprocess.Popen([TORCHRUN, "--no-python", *map(str, agents), PROGRAM, *map(str, arguments)],
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def kill_under_torchrun(text, out, ranks, kills, draw):
-    """Kills random ranks of a run until it is complete; gives how many."""
-    more = ("--ranks", ranks, "--save-every", 1, "--steps", MANY)
-    agent = torchrun(["--standalone", "--nproc-per-node", ranks, "--max-restarts", kills, "--monitor-interval", "0.05"],
-                     *command(text, out, *more))
-    done = 0
-    while done < kills and agent.poll() is None:
-        lines = verbs.logged_lines(out) + draw.randint(1, 8)
-        deadline = time.monotonic() + 60
-        while verbs.logged_lines(out) < lines and agent.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.002)
-        time.sleep(draw.uniform(0, 0.1))
-        victims = workers_of(agent)
-        if len(victims) != ranks:
-            continue
-        os.kill(draw.choice(victims), signal.SIGKILL)
-        done += 1
-        while set(workers_of(agent)) & set(victims) and agent.poll() is None:
-            time.sleep(0.01)
-    errors = agent.communicate(timeout=300)[1]
-    assert agent.returncode == 0, errors
-    return done
-
-
-def test_kills_under_torchrun_lose_nothing(tmp_path, text, of_two):
-    draw = random.Random(1)
-    killed = 0
-    while killed < (24 if LONG else 2):
-        out = tmp_path / f"run-{killed}"
-        killed += kill_under_torchrun(text, out, 2, 12 if LONG else 2, draw)
-        log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-        assert timeless(log) == timeless(of_two)
-
-
 @pytest.mark.parametrize("more, words", [
     (["--ranks", 3], "a step of 8 rows given (--batch), and 3 ranks; expected a multiple of 3"),
     (["--ranks", 2, "--backend", "nccl"], "NCCL needs GPUs"),
+    (["--ranks", 4, "--context-ranks", 3], "--context-ranks 3 given, and 4 ranks"),
+    (["--ranks", 3, "--stages", "16:800,32:800"], "a step of 16 rows given (--batch), and 3 ranks; expected a multiple of 3"),
+    (["--context-ranks", 2], "--context-ranks 2 given, and 1 rank (--ranks)"),
+    (["--ranks", 6, "--context-ranks", 2], "6 ranks, of which 2 share each row; expected a multiple of 3"),
+    (["--ranks", 2, "--context-ranks", 2, "--context", 18], "sequences of 18 tokens; expected a multiple of 4"),
+    (["--ranks", 2, "--context-ranks", 2, "--model.position", "t5"], "T5's positions"),
+    (["--ranks", 2, "--context-ranks", 2, "--model.dropout-residual", 0.1], "the model has dropout"),
+    (["--ranks", 2, "--context-ranks", 2, "--model.kind", "encoder"], "only a decoder's sequences"),
 ])
 def test_what_ranks_cannot_do_is_said_once(tmp_path, text, more, words):
     done = run(*command(text, tmp_path / "run", *more), timeout=60)
@@ -335,7 +384,52 @@ def test_what_ranks_cannot_do_is_said_once(tmp_path, text, more, words):
 
 
 def test_the_environment_and_the_option_must_agree(tmp_path, text):
-    done = run(*command(text, tmp_path / "run", "--ranks", 3), timeout=60,
+    done = run(*command(text, tmp_path / "run", "--ranks", 4), timeout=60,
                env={**os.environ, "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"})
     assert done.returncode == 2
-    assert "--ranks 3 given, and the environment says that 2 ranks were started" in done.stderr
+    assert "--ranks 4 given, and the environment says that 2 ranks were started" in done.stderr
+
+
+PLAN = ["train", "--plan", "--model.vocabulary", 32000, "--layers", 4, "--width", 256, "--heads", 4, "--context", 128,
+        "--batch", 64, "--micro-batch", 4]
+
+
+def plan(*more):
+    return result(*PLAN, *more)
+
+
+def test_a_plan_starts_nothing_and_says_what_each_sharding_needs(tmp_path):
+    done = run(*PLAN, "--ranks", 8, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.iterdir())
+    assert "recommended: --shard" in done.stdout
+    one, many = plan(), plan("--ranks", 8)
+    assert many["parameters"] == one["parameters"]
+    of = {(entry["shard"], entry["recompute"]): entry for entry in many["plans"]}
+    assert len(of) == 8
+    kept = [sum(of[shard, False]["memory"][name] for name in ("weights", "gradients", "optimizer"))
+            for shard in ("none", "optimizer", "gradients", "all")]
+    assert kept == sorted(kept, reverse=True) and len(set(kept)) == 4
+    for entry in of.values():
+        assert entry["memory"]["total"] == pytest.approx(sum(entry["memory"][name] for name in entry["memory"] if name != "total"))
+    kept = of["all", True]["memory"]
+    assert kept["weights"] == pytest.approx(4 * many["parameters"] / 8, rel=0.01)
+    assert kept["optimizer"] == pytest.approx(2 * kept["weights"], rel=0.01)
+
+
+def test_a_plan_names_what_bounds_a_step():
+    assert plan("--ranks", 8, "--plan-link", 1e-3)["plans"][0]["bound"] == "link"
+    assert plan("--ranks", 8, "--plan-flops", 1e-3)["plans"][0]["bound"] == "compute"
+    full = plan("--ranks", 8, "--plan-memory", 1e-3)
+    assert {entry["bound"] for entry in full["plans"]} == {"memory"} and full["recommended"] is None
+    assert "nothing fits into" in run(*PLAN, "--ranks", 8, "--plan-memory", 0.001).stdout
+
+
+@pytest.mark.parametrize("more, words", [
+    (["--ranks", 3], "a step of 64 rows given (--batch), and 3 ranks; expected a multiple of 3"),
+    (["--model.vocabulary", 0], "--plan reads no data; give the number of tokens"),
+    (["--plan-memory", 0], "plan-memory"),
+])
+def test_what_cannot_be_planned_is_said(more, words):
+    done = run(*PLAN, *more)
+    assert done.returncode == 2 and words in done.stderr

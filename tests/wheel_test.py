@@ -1,31 +1,34 @@
 """What a wheel says of itself, and its command; tools/wheel-test installs it on bare systems."""
 
+import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 
 import pytest
-from program import BUILD, PROGRAM, ROOT
+from program import BUILD, LONG, PROGRAM, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 VERSION = re.search(r"project\(tempera VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8"))[1]
 
 
-def installed(folder, torch):
+def installed(folder, torch, program='echo "called with $*"', other=""):
     """A package as the wheel lays it out, with a program that says how it was called, and a torch of that version."""
     package = folder / "tempera"
-    (package / "bin").mkdir(parents=True)
+    (package / "bin").mkdir(parents=True, exist_ok=True)
     (package / "__init__.py").write_text("raise ImportError('the command imports nothing of this')")
     (package / "torch.txt").write_text("2.13.0\n")
-    (package / "bin" / "tempera").write_text('#!/bin/sh\necho "called with $*"\n')
+    (package / "bin" / "tempera").write_text(f"#!/bin/sh\n{program}\n")
     (package / "bin" / "tempera").chmod(0o755)
     if torch:
-        (folder / f"torch-{torch}.dist-info").mkdir()
+        (folder / f"torch-{torch}.dist-info").mkdir(exist_ok=True)
         (folder / f"torch-{torch}.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {torch}\n")
-    code = (f"import sys, runpy; sys.path[:] = [{str(folder)!r}] + [p for p in sys.path if 'site-packages' not in p]; "
+    code = (f"import sys, runpy; sys.path[:] = [{str(folder)!r}, {str(other)!r}] + [p for p in sys.path if 'site-packages' not in p]; "
             f"runpy.run_path({str(ROOT / 'python' / 'command.py')!r}, run_name='__main__')")
     return subprocess.run([sys.executable, "-I", "-c", code, "methods", "--json"], capture_output=True, text=True, check=False)
 
@@ -34,6 +37,17 @@ def installed(folder, torch):
 def test_the_command_runs_the_program(tmp_path, torch):
     done = installed(tmp_path, torch)
     assert (done.returncode, done.stdout) == (0, "called with methods --json\n"), done.stderr
+
+
+def test_the_command_finds_a_torch_of_another_environment(tmp_path):
+    """As in a venv with --system-site-packages: the program's own path to libtorch leads nowhere."""
+    other = tmp_path / "other"
+    (other / "torch" / "lib").mkdir(parents=True)
+    (other / "torch" / "__init__.py").write_text("raise ImportError('the command imports nothing of this')")
+    done = installed(tmp_path / "here", "2.13.0", 'echo "libraries $LD_LIBRARY_PATH"', other)
+    assert (done.returncode, done.stdout.split(":")[0].strip()) == (0, f"libraries {other / 'torch' / 'lib'}"), done.stderr
+    (tmp_path / "here" / "torch" / "lib").mkdir(parents=True)
+    assert str(other) not in installed(tmp_path / "here", "2.13.0", 'echo "libraries $LD_LIBRARY_PATH"', other).stdout
 
 
 @pytest.mark.parametrize("torch", ["2.12.0", "2.14.0+cpu", ""])
@@ -101,3 +115,43 @@ def test_no_code_needs_more_than_the_baseline_but_where_it_is_chosen_at_run_time
     listing.wait()
     assert seen > 1000
     assert not faults, sorted(faults)[:5]
+
+
+@pytest.fixture(scope="module")
+def of_the_wheel(tmp_path_factory):
+    """The program of the newest wheel in dist/, beside the torch of this Python, as pip lays them out."""
+    wheels = sorted((ROOT / "dist").glob("tempera-*.whl"), key=lambda wheel: wheel.stat().st_mtime)
+    if not wheels:
+        pytest.skip("there is no wheel in dist/: run make wheel")
+    folder = tmp_path_factory.mktemp("wheel")
+    with zipfile.ZipFile(wheels[-1]) as wheel:
+        wheel.extractall(folder)
+    (folder / "torch").symlink_to(importlib.util.find_spec("torch").submodule_search_locations[0])
+    program = folder / "tempera" / "bin" / "tempera"
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.parametrize("program", ["build", "wheel"])
+def test_it_runs_on_a_processor_without_avx2(program, request, tmp_path):
+    if not LONG:
+        pytest.skip("long: a processor is emulated")
+    emulator = shutil.which("qemu-x86_64") or shutil.which("qemu-x86_64-static")
+    if not emulator or os.uname().machine != "x86_64":
+        pytest.skip("qemu-x86_64 is missing (Debian: qemu-user), or another machine")
+    program = request.getfixturevalue("of_the_wheel") if program == "wheel" else PROGRAM
+    if not program.exists():
+        pytest.skip("build/tempera is missing: run make build")
+
+    def nehalem(*arguments):
+        return subprocess.run([emulator, "-cpu", "Nehalem", program, *map(str, arguments)], capture_output=True, text=True, check=False,
+                              env={name: value for name, value in os.environ.items() if name != "TEMPERA_ISA"})
+
+    said = nehalem("--version", "--json")
+    assert said.returncode == 0, said.stderr
+    assert json.loads(said.stdout)["isas"] == ["baseline"]
+    (tmp_path / "text.txt").write_text("red fox\nold map\n" * 60)
+    done = nehalem("train", "--text", tmp_path / "text.txt", "--temperature", "ssa", "--out", tmp_path / "run", "--layers", 1, "--width", 32,
+                   "--heads", 2, "--context", 16, "--batch", 2, "--steps", 2, "--device", "cpu", "--threads", 1)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "last" / "model.safetensors").exists()

@@ -21,6 +21,7 @@ ALLOWED = {
     "config": {"base"},
     "io": {"base"},
     "text": {"base", "io"},
+    "http": {"base", "text"},
     "kernels": {"base"},
     "plot": {"base"},
     "ops": {"base", "config", "io", "kernels"},
@@ -34,13 +35,15 @@ ALLOWED = {
     "dist": {"base", "config", "ops"},
     "train": JOB | {"data", "eval", "dist"},
     "generate": JOB,
+    "lens": JOB | {"http"},
     "adapt": JOB | {"data", "eval", "dist", "train"},
     "study": JOB | {"data", "eval", "dist", "generate", "train"},
     "bench": JOB | {"data", "dist", "train", "generate"},
+    "serve": JOB | {"http", "generate"},
 }
 ALLOWED["cli"] = set(ALLOWED)
 
-WITHOUT_TORCH = {"base", "config", "io", "kernels", "plot", "text", "families"}
+WITHOUT_TORCH = {"base", "config", "io", "kernels", "plot", "text", "http", "families"}
 TORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^">]+)[">]')
 
@@ -50,8 +53,15 @@ SIZED = SOURCES | {".py"}
 SIZED_FOLDERS = ("src", "examples", "bench", "tests", "tools", "python")
 FILE_LINES, FUNCTION_LINES = 500, 60
 TEST_NAMES = ("_test", "testing")
-# Where a long function is a warning: kernels that are still to be cut where their stages are.
-LONG_FUNCTIONS = {"kernels"}
+
+# The slow formulas that tests, benchmarks and double tensors use: no kernel needs them, and they need no kernel.
+REFERENCE = "tempera/kernels/reference/"
+KERNELS = ("tempera/kernels/cpu/", "tempera/kernels/cuda/")
+COMPARES = (*TEST_NAMES, "bench")
+
+
+def compares(path):
+    return REFERENCE in path.as_posix() or any(name in path.stem for name in COMPARES)
 
 
 def include_faults(path, layer, lines):
@@ -69,6 +79,10 @@ def include_faults(path, layer, lines):
                 yield f"{where}: {target}: there is no layer {other}"
             elif other != layer and other not in ALLOWED[layer]:
                 yield f"{where}: {target}: {layer} may not include {other}"
+            elif layer == "kernels" and target.startswith(REFERENCE) and not compares(path):
+                yield f"{where}: {target}: a kernel may not include its reference"
+            elif REFERENCE in path.as_posix() and target.startswith(KERNELS):
+                yield f"{where}: {target}: a reference may not include a kernel"
         elif quote == '"' and (path.parent / target).exists():
             yield f"{where}: {target}: write the path from src/, as in \"tempera/{layer}/...\""
 
@@ -103,18 +117,12 @@ def long_functions(root):
             continue
         for name, line, lines in functions.functions(path.read_text(encoding="utf-8")):
             if lines > FUNCTION_LINES:
-                fault = f"{path}:{line}: {name} has {lines} lines; {FUNCTION_LINES} are the limit"
-                yield fault, path.relative_to(source).parts[0] in LONG_FUNCTIONS
+                yield f"{path}:{line}: {name} has {lines} lines; {FUNCTION_LINES} are the limit"
 
 
 def main(arguments):
     root = pathlib.Path(arguments[0]) if arguments else pathlib.Path(__file__).resolve().parents[1]
-    faults = [*source_faults(root), *long_files(root)]
-    for fault, is_warning in long_functions(root):
-        if is_warning:
-            print(f"warning: {fault}")
-        else:
-            faults.append(fault)
+    faults = [*source_faults(root), *long_files(root), *long_functions(root)]
     for fault in faults:
         print(fault)
     return 1 if faults else 0
