@@ -102,7 +102,10 @@ if(TEMPERA_WITH_TORCH)
   file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/torch_pch.cc CONTENT "")
   add_library(tempera_torch_pch OBJECT ${CMAKE_BINARY_DIR}/torch_pch.cc)
   target_link_libraries(tempera_torch_pch PRIVATE tempera_libtorch tempera_warnings)
-  target_precompile_headers(tempera_torch_pch PRIVATE ${CMAKE_SOURCE_DIR}/src/tempera/ops/torch.h)
+  # By its name in an include path: with an absolute one every clone would have a header of its own bytes, and ccache
+  # would know none of the objects of another.
+  target_include_directories(tempera_torch_pch PRIVATE ${CMAKE_SOURCE_DIR}/src)
+  target_precompile_headers(tempera_torch_pch PRIVATE <tempera/ops/torch.h>)
 endif()
 
 if(NOT TEMPERA_WHEEL)
