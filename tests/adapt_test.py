@@ -3,10 +3,9 @@
 import json
 import signal
 import subprocess
-import time
 
 import pytest
-from program import LONG, PROGRAM, ROOT, fails, result, run, tool
+from program import LONG, PATIENCE, PROGRAM, ROOT, fails, result, run, tool, wait_until
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
@@ -310,10 +309,9 @@ def test_an_interrupted_calibration_goes_on(folder, tmp_path):
     whole = result(*arguments, "--out", tmp_path / "whole")
     process = subprocess.Popen([PROGRAM, *map(str, arguments), "--out", tmp_path / "cut"], stderr=subprocess.PIPE, text=True)
     log = tmp_path / "cut" / "log.jsonl"
-    while process.poll() is None and not (log.exists() and log.read_text().count("\n") > 5):
-        time.sleep(0.02)
+    wait_until(lambda: log.exists() and log.read_text().count("\n") > 5, process)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, errors
     assert "tempera calibrate --config" in errors
     again = result("calibrate", "--config", tmp_path / "cut" / "run.toml")

@@ -5,14 +5,14 @@ import subprocess
 import sys
 
 import pytest
-from program import LONG, PROGRAM, ROOT, SMOLLM2, few
+from program import LONG, PATIENCE, PROGRAM, ROOT, SMOLLM2, few
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
 
 def run(*arguments):
     return subprocess.run(
-        [PROGRAM, "bench", *arguments], capture_output=True, text=True, timeout=120, check=False
+        [PROGRAM, "bench", *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 
@@ -66,7 +66,7 @@ def test_attention_without_plain_and_with_grouped_heads_in_bf16():
 def test_attention_beside_pytorch():
     script = ROOT / "bench" / "peers" / "torch_attention.py"
     done = subprocess.run([sys.executable, script, "--device", "cpu", "--batch", "1", "--heads", "2", "--length", "64", "--ways", "eager",
-                           "--seconds", "0", "--program", PROGRAM, "--json"], capture_output=True, text=True, timeout=120, check=False)
+                           "--seconds", "0", "--program", PROGRAM, "--json"], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     rows = {row["name"]: row for row in json.loads(done.stdout)["rows"]}
     assert list(rows) == ["tempera, softmax", "tempera, ssa", "PyTorch, softmax", "PyTorch eager, ssa"]

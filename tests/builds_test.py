@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from program import PROGRAM, ROOT
+from program import PATIENCE, PROGRAM, ROOT
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
@@ -14,7 +14,7 @@ MODEL = ["--layers", 1, "--width", 32, "--heads", 2, "--context", 16, "--batch",
 
 
 def call(program, *arguments):
-    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def succeed(program, *arguments):

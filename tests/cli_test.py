@@ -6,14 +6,14 @@ import shutil
 import subprocess
 
 import pytest
-from program import LONG, PROGRAM, few
+from program import LONG, PATIENCE, PROGRAM, few
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
 
 def run(*arguments, **options):
     return subprocess.run(
-        [PROGRAM, *arguments], capture_output=True, text=True, timeout=60, check=False, **options
+        [PROGRAM, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False, **options
     )
 
 
@@ -134,7 +134,7 @@ def test_a_wrong_file_exits_with_2(tmp_path, text, message):
 def test_a_full_disk_exits_with_1():
     with open("/dev/full", "w") as full:
         result = subprocess.run(
-            [PROGRAM, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+            [PROGRAM, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False
         )
     assert result.returncode == 1
     assert "cannot write the result" in result.stderr
@@ -151,7 +151,7 @@ def complete(*words):
     path = f"{PROGRAM.parent}:{os.environ['PATH']}"
     result = subprocess.run(
         ["bash", "--norc", "-c", script],
-        capture_output=True, text=True, timeout=60, check=True, env={**os.environ, "PATH": path},
+        capture_output=True, text=True, timeout=PATIENCE, check=True, env={**os.environ, "PATH": path},
     )
     assert result.stderr == ""
     return result.stdout.split()

@@ -6,14 +6,14 @@ import shutil
 import subprocess
 
 import pytest
-from program import BUILD, LONG, ROOT, few
+from program import BUILD, LONG, PATIENCE, ROOT
 
 pytestmark = pytest.mark.skipif(not (BUILD / "libtempera_kernels.so").exists(), reason="the libraries are missing: run make build")
 KERNEL_HEADERS = ["base/parallel.h", "base/version.h", *(f"kernels/{name}.h" for name in ("attention", "fused", "mask", "reference/attention", "validate"))]
 
 
 def call(*command, **options):
-    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=600, **options)
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=PATIENCE, **options)
 
 
 @pytest.fixture(scope="module")
@@ -84,23 +84,59 @@ def test_only_what_is_public_is_installed(prefix):
     assert not any(word in name for name in found for word in ("test", "-inl", "cuda"))
 
 
-def compiles(prefix, header, *options):
-    done = call("c++", "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{prefix / 'include'}", *options,
-                "-x", "c++", "-", input=f'#include "{header}"\n')
-    assert done.returncode == 0, done.stderr
+WARNINGS = ["-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+
+
+def compiles(prefix, headers, *options):
+    done = call("c++", *WARNINGS, "-fsyntax-only", f"-I{prefix / 'include'}", *options, "-x", "c++", "-",
+                input="".join(f'#include "{header}"\n' for header in headers))
+    assert done.returncode == 0, (headers, done.stderr)
 
 
 @pytest.mark.parametrize("header", KERNEL_HEADERS)
 def test_a_header_of_the_kernels_compiles_by_itself(prefix, header):
-    compiles(prefix, f"tempera/{header}")
+    compiles(prefix, [f"tempera/{header}"])
 
 
-def test_the_other_headers_compile_by_themselves(prefix):
+# Those of libtorch that our headers include: each has the ones behind it.
+TORCH_HEADERS = ["torch/nn/module.h", "torch/types.h", "ATen/core/Tensor.h"]
+
+
+def included(prefix, header, seen):
+    """All that comes with a header of ours."""
+    for name in re.findall(r'#include [<"]([^>"]+)', (prefix / "include" / header).read_text()):
+        if name not in seen:
+            seen.add(name)
+            if name.startswith("tempera/"):
+                included(prefix, name, seen)
+    return seen
+
+
+def other_headers(prefix, base):
+    """Those outside the kernels that need this header of libtorch, and none with more in it."""
+    others = [name for name in headers(prefix) if name.removeprefix("tempera/") not in KERNEL_HEADERS]
+    return [name for name in others if next((known for known in TORCH_HEADERS if known in included(prefix, name, set())), None) == base]
+
+
+def test_a_header_without_torch_compiles_by_itself(prefix):
+    for header in other_headers(prefix, None):
+        compiles(prefix, [header])
+
+
+@pytest.mark.skipif(not LONG, reason="compiling against libtorch takes a minute")
+@pytest.mark.parametrize("base", TORCH_HEADERS)
+def test_a_header_with_torch_compiles_by_itself(prefix, base, tmp_path):
+    """Behind what it includes of libtorch, precompiled: each of them alone would take ten seconds."""
     config = (BUILD / "tempera-config.cmake").read_text()
     torch = pathlib.Path(re.search(r'set\(TEMPERA_TORCH "([^"]+)"', config)[1])
-    others = [name for name in headers(prefix) if name.removeprefix("tempera/") not in KERNEL_HEADERS]
-    for header in few(1, others):
-        compiles(prefix, header, "-isystem", torch / "include", "-isystem", torch / "include/torch/csrc/api/include")
+    options = [f"-I{prefix / 'include'}", "-isystem", torch / "include", "-isystem", torch / "include/torch/csrc/api/include"]
+    (tmp_path / "base.h").write_text(f"#include <{base}>\n")
+    done = call("c++", *WARNINGS, *options, "-x", "c++-header", tmp_path / "base.h", "-o", tmp_path / "base.h.gch")
+    assert done.returncode == 0, done.stderr
+    found = other_headers(prefix, base)
+    assert found
+    for header in found:
+        compiles(prefix, ["base.h", header], f"-I{tmp_path}", "-Winvalid-pch", *options)
 
 
 @pytest.mark.parametrize("library", ["libtempera_kernels.so", "libtempera_torch.so"])

@@ -7,14 +7,10 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
-import time
 
 import pytest
-from program import LONG, PROGRAM, ROOT
-
-sys.path.append(str(ROOT / "tools"))
-import crash_verbs as verbs  # noqa: E402
+from program import LONG, PATIENCE, PROGRAM, ROOT
+from runs import held, stop, verbs
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
@@ -40,27 +36,17 @@ def undisturbed(tmp_path_factory):
 
 def train(text, out, *more, **options):
     return subprocess.run(
-        verbs.train_command(PROGRAM, text, out, *more), capture_output=True, text=True, timeout=120, check=False, **options
+        verbs.train_command(PROGRAM, text, out, *more), capture_output=True, text=True, timeout=PATIENCE, check=False, **options
     )
 
 
-def start(text, out, lines, **options):
-    """A process that has logged as many lines."""
-    process = subprocess.Popen(
-        verbs.train_command(PROGRAM, text, out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
-    )
-    deadline = time.monotonic() + 60
-    while verbs.logged_lines(out) < lines and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.002)
-    assert process.poll() is None, process.communicate()[1]
-    return process
+def begin(text, out):
+    return subprocess.Popen(verbs.train_command(PROGRAM, text, out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def stop(text, out, lines, number=signal.SIGTERM):
-    """Stops a run after as many lines of its log; gives the process's exit code and messages."""
-    process = start(text, out, lines)
-    process.send_signal(number)
-    errors = process.communicate(timeout=60)[1]
+def stop_training(text, out, number=signal.SIGTERM):
+    """Gives the process's exit code and messages."""
+    process, errors = stop(lambda: begin(text, out), out, 10, number)
     return process.returncode, errors
 
 
@@ -71,18 +57,12 @@ def assert_completes(text, out, expected, message):
     assert verbs.read_log(out) == expected
 
 
-# A study of scaling has its own test, with a hundred kills.
-@pytest.mark.parametrize("verb", [verb for verb in verbs.VERBS if verb != "scaling"] if LONG else ["train", "calibrate", "compare"])
+# tools/crash-test kills as many as one likes.
+@pytest.mark.parametrize("verb", verbs.VERBS if LONG else ["train", "calibrate", "compare"])
 def test_kills_at_random_moments_lose_nothing(tmp_path, verb):
     kills = 20 if LONG else 2
     killed, runs = tool.crash_test(verb, kills, PROGRAM, tmp_path / verb)
     assert sum(killed.values()) == kills and runs >= 1
-
-
-@pytest.mark.skipif(not LONG, reason="minutes: with TEMPERA_LONG=1")
-def test_a_study_of_forty_models_killed_a_hundred_times_ends_with_the_same_bits(tmp_path):
-    killed, runs = tool.crash_test("scaling", 100, PROGRAM, tmp_path / "scaling")
-    assert sum(killed.values()) == 100 and runs >= 1
 
 
 # What the tool has to notice: a program that loses a finished model, a user's file, or the bits of its result.
@@ -114,14 +94,14 @@ exec {PROGRAM} "$@"
 def test_a_signal_saves_and_names_the_command_that_continues(tmp_path, undisturbed, number, code):
     text, expected, _ = undisturbed
     out = tmp_path / "run"
-    returned, errors = stop(text, out, 10, number)
+    returned, errors = stop_training(text, out, number)
     assert returned == code
     step = verbs.last_step(out)
     assert f"interrupted at step {step}" in errors
     line = errors.splitlines()[-1].strip()
     assert line == f"tempera train --config {out}/run.toml"
     result = subprocess.run(
-        [PROGRAM, *line.split()[1:]], capture_output=True, text=True, timeout=120, check=False
+        [PROGRAM, *line.split()[1:]], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert result.returncode == 0, result.stderr
     assert f"continuing the run in '{out}' from step {step} of {verbs.STEPS}" in result.stderr
@@ -131,7 +111,7 @@ def test_a_signal_saves_and_names_the_command_that_continues(tmp_path, undisturb
 def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, undisturbed):
     text, expected, _ = undisturbed
     out = tmp_path / "run"
-    stop(text, out, 10)
+    stop_training(text, out)
     step = verbs.last_step(out)
     size = (out / "last" / "optimizer.safetensors").stat().st_size
     result = train(text, out, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2)))
@@ -151,7 +131,7 @@ PARTS = ["model.safetensors", "state.json", "optimizer.safetensors", "config.jso
 def test_a_torn_file_is_skipped(tmp_path, undisturbed, name):
     text, expected, _ = undisturbed
     out = tmp_path / "run"
-    stop(text, out, 10)
+    stop_training(text, out)
     step = verbs.last_step(out)
     path = out / "checkpoints" / f"step-{step:08d}" / name
     with open(path, "r+b") as file:
@@ -166,7 +146,7 @@ def test_a_torn_file_is_skipped(tmp_path, undisturbed, name):
 def test_files_of_another_run_are_skipped_or_refused(tmp_path, undisturbed):
     text, expected, other = undisturbed
     out = tmp_path / "run"
-    stop(text, out, 10)
+    stop_training(text, out)
     step = verbs.last_step(out)
     shutil.copytree(other / "checkpoints" / f"step-{verbs.STEPS:08d}", out / "checkpoints" / f"step-{verbs.STEPS:08d}")
     newest = out / "checkpoints" / f"step-{step:08d}"
@@ -208,11 +188,10 @@ def test_a_kill_between_a_checkpoint_and_its_links(tmp_path, undisturbed):
 def test_two_processes_in_one_folder(tmp_path, undisturbed):
     text, expected, _ = undisturbed
     out = tmp_path / "run"
-    first = start(text, out, 1)
-    first.send_signal(signal.SIGSTOP)  # on a fast machine it would be done before the second looks
+    first = held(lambda: begin(text, out), out, 1)
     second = train(text, out)
     first.send_signal(signal.SIGCONT)
     assert second.returncode == 1
     assert f"another process (pid {first.pid}) is working in '{out}'" in second.stderr
-    assert first.wait(timeout=60) == 0
+    assert first.wait(PATIENCE) == 0
     assert verbs.read_log(out) == expected

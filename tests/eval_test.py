@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from program import DATA, LONG, PROGRAM, ROOT, few
+from program import DATA, LONG, PATIENCE, PROGRAM, ROOT, few
 
 STORIES = DATA / "models/stories260K"
 SMOLLM2 = DATA / "models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -28,7 +28,7 @@ LABELS = [{"text": f"I am {word}", "label": label} for word, label in
 
 
 def run(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments), "--threads", "1"], capture_output=True, text=True, timeout=120,
+    return subprocess.run([PROGRAM, *map(str, arguments), "--threads", "1"], capture_output=True, text=True, timeout=PATIENCE,
                           check=False)
 
 

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from program import BUILD, LONG, PROGRAM, ROOT
+from program import BUILD, LONG, PATIENCE, PROGRAM, ROOT
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
@@ -48,7 +48,7 @@ def installed(tmp_path_factory):
     def run(*arguments, **environment):
         command = [*hidden, str(prefix / "bin" / "tempera"), *map(str, arguments)]
         return subprocess.run(command, cwd=ROOT if hidden else folder, env={**os.environ, **environment}, capture_output=True, text=True,
-                              timeout=300, check=False)
+                              timeout=PATIENCE, check=False)
     run.prefix, run.hidden, run.folder = prefix, hidden, folder
     return run
 

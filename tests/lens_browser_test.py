@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from program import LONG, PROGRAM, run
+from program import LONG, PATIENCE, PROGRAM, run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 TEXT = "a quick <b>brown</b> fox & the <script>document.title='broken'</script> dog.\n" * 2
@@ -45,6 +45,7 @@ def files(tmp_path_factory):
 @pytest.fixture(params=["light", "dark"])
 def page(request, browser, files):
     context = browser.new_context(offline=True, color_scheme=request.param, viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    context.set_default_timeout(1000 * PATIENCE)
     opened, faults, asked = context.new_page(), [], []
     opened.on("pageerror", lambda error: faults.append(str(error)))
     opened.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
@@ -63,6 +64,7 @@ def live_page(browser, files, tmp_path):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     address = re.search(r"http://\S+", process.stdout.readline())[0]
     context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(1000 * PATIENCE)
     opened, faults = context.new_page(), []
     opened.on("pageerror", lambda error: faults.append(str(error)))
     opened.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
@@ -72,7 +74,7 @@ def live_page(browser, files, tmp_path):
     assert not faults
     context.close()
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=PATIENCE) == 0
 
 
 def point_at(page, row, key, tokens=len(TEXT.encode())):
@@ -260,7 +262,7 @@ def test_live_text_grows(live_page):
     live_page.locator("#generate-note", has_text="stopped").wait_for()
     shown = live_page.locator("#text span").count()
     live_page.wait_for_timeout(300)
-    assert live_page.locator("#text span").count() == shown < 200
+    assert live_page.locator("#text span").count() == shown < 4000
     live_page.locator("#what-if").click()
     live_page.locator("#what-if-note", has_text=re.compile(r"^1 heads .* loss \d")).wait_for()
     live_page.locator("#prompt").fill("")

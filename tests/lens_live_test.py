@@ -12,7 +12,7 @@ import urllib.request
 
 import pytest
 
-from program import PROGRAM, result, run
+from program import PATIENCE, PROGRAM, result, run
 
 TEXT = "a quick brown fox & the lazy dog. " * 3
 TOKENS = len(TEXT)
@@ -49,12 +49,12 @@ def started(files, *options):
         pytest.skip("this build has no page: esbuild and tsc were not there")
     yield re.search(r"http://127\.0\.0\.1:\d+/[0-9a-f]{32}/", line)[0]
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=20) == 0, process.communicate()[1]
+    assert process.wait(timeout=PATIENCE) == 0, process.communicate()[1]
 
 
 def answer(address, **options):
     try:
-        with urllib.request.urlopen(urllib.request.Request(address, **options), timeout=60) as response:
+        with urllib.request.urlopen(urllib.request.Request(address, **options), timeout=PATIENCE) as response:
             return response.status, response.headers, response.read()
     except urllib.error.HTTPError as error:
         return error.code, error.headers, error.read()

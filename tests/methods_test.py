@@ -6,14 +6,14 @@ import re
 import subprocess
 
 import pytest
-from program import PROGRAM, ROOT
+from program import PATIENCE, PROGRAM, ROOT
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
 
 def run(*arguments):
     return subprocess.run(
-        [PROGRAM, "methods", *arguments], capture_output=True, text=True, timeout=60, check=False
+        [PROGRAM, "methods", *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from program import LONG, PROGRAM, run
+from program import LONG, PATIENCE, PROGRAM, run, wait_until
 
 TEXT = "".join(f"{i * i % 97} is the rest of {i} squared, and {i} and {i + 1} make {2 * i + 1}.\n" for i in range(200))
 SHAPE = ["--layers", 1, "--width", 16, "--heads", 2, "--context", 16]
@@ -264,7 +264,7 @@ def test_a_signal_at_any_moment(case, number, inputs, tmp_path):
         process = start(case, inputs, out)
         time.sleep(random.uniform(0.1, 1.0))
         process.send_signal(number)
-        _, errors = process.communicate(timeout=100)
+        _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode in (0, -number, 128 + number), errors
         if "nothing was written" in errors:
             assert not out.exists() and not out.parent.exists(), errors
@@ -287,10 +287,9 @@ def test_a_calibration_that_is_interrupted_at_every_stage(inputs, tmp_path):
     for stage, reached in stages.items():
         out = tmp_path / stage
         process = start(case, inputs, out)
-        while process.poll() is None and not reached(out):
-            time.sleep(0.005)
+        wait_until(lambda: reached(out), process)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=100)
+        _, errors = process.communicate(timeout=PATIENCE)
         if process.returncode == 0:
             continue
         assert process.returncode == 130, errors
@@ -347,6 +346,6 @@ def test_a_folder_without_permission(case, inputs, tmp_path):
         command = ["setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}", *command]
         if subprocess.run([*command[:3], "test", "-w", closed], capture_output=True, check=False).returncode != 1:
             pytest.skip("root cannot give up its rights here")
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 1 and "Permission denied" in done.stderr and "--out" in done.stderr, done.stderr
     assert [path.name for path in closed.iterdir()] == ["mine"]

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import subprocess
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = pathlib.Path(os.environ.get("TEMPERA_BUILD", ROOT / "build" / "release"))
@@ -11,6 +12,7 @@ PROGRAM = BUILD / "src" / "tempera" / "cli" / "tempera"
 DATA = pathlib.Path(os.environ.get("TEMPERA_DATA", pathlib.Path.home() / ".cache" / "tempera-data"))
 SMOLLM2 = pathlib.Path(os.environ.get("TEMPERA_SMOLLM2", DATA / "models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"))
 LONG = os.environ.get("TEMPERA_LONG") == "1"
+PATIENCE = 600  # seconds in which all that a test waits for happens, also on a busy machine
 
 
 def few(count, cases):
@@ -24,7 +26,7 @@ def tool(layer, name):
 
 def run(*arguments, **options):
     return subprocess.run([PROGRAM, *map(str, arguments)],
-                          **{"capture_output": True, "text": True, "timeout": 300, "check": False, **options})
+                          **{"capture_output": True, "text": True, "timeout": PATIENCE, "check": False, **options})
 
 
 def result(*arguments):
@@ -39,3 +41,19 @@ def fails(status, words, *arguments):
     assert done.returncode == status, done.stderr
     for word in words:
         assert word in done.stderr, done.stderr
+
+
+def wait_until(reached, process=None):
+    """Whether it came about: not where the process ended before."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := reached()) and time.monotonic() < deadline and (process is None or process.poll() is None):
+        time.sleep(0.003)
+    return found
+
+
+def is_running(number):
+    """Of a process: not where its parent has yet to ask how it ended."""
+    try:
+        return pathlib.Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False

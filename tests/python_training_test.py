@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from program import LONG
+from program import LONG, PATIENCE
 
 transformers = pytest.importorskip("transformers")
 try:
@@ -129,7 +129,7 @@ def test_trainer_learns_the_new_numbers_alone_and_resumes(tmp_path):
 def run_ranks(way, out, methods):
     done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
                            os.path.join(os.path.dirname(__file__), "python_ranks.py"), way, str(out), *methods],
-                          capture_output=True, text=True, timeout=500, check=False)
+                          capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
 
 

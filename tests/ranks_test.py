@@ -6,14 +6,11 @@ import pathlib
 import signal
 import socket
 import subprocess
-import sys
 import time
 
 import pytest
-from program import LONG, PROGRAM, ROOT, few, result, run
-
-sys.path.append(str(ROOT / "tools"))
-import crash_verbs as verbs  # noqa: E402
+from program import LONG, PATIENCE, PROGRAM, few, is_running, result, run, wait_until
+from runs import stop, verbs
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
@@ -21,7 +18,7 @@ STEPS = 50
 MANY = 80  # for a signal to come in between
 SMALL = ["--layers", 2, "--width", 32, "--heads", 2, "--context", 16, "--batch", 8, "--warmup", 5,
          "--eval-rows", 8, "--log-every", 1, "--threads", 1, "--device", "cpu", "--temperature", "ssa"]
-QUICK = ["--rank-timeout", 20]
+QUICK = ["--rank-timeout", 60]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +31,7 @@ def command(text, out, *more):
 
 
 def train(text, out, *more, **options):
-    done = run(*command(text, out, *more), timeout=120, **options)
+    done = run(*command(text, out, *more), **options)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
 
@@ -100,7 +97,7 @@ def test_ranks_finetune_what_one_does(tmp_path, text, sharing):
     for ranks in (1, 2):
         out = tmp_path / f"tuned-{ranks}"
         done = run("finetune", tmp_path / "model", "--text", text, "--out", out, "--update", "lora", "--ranks", ranks,
-                   "--context-ranks", min(ranks, sharing), "--steps", 10, "--log-every", 1, "--length", 16, "--device", "cpu", "--threads", 1, *QUICK, timeout=120)
+                   "--context-ranks", min(ranks, sharing), "--steps", 10, "--log-every", 1, "--length", 16, "--device", "cpu", "--threads", 1, *QUICK, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
         logs.append([json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()])
     assert_close(logs[1], logs[0], 1e-6)
@@ -139,7 +136,7 @@ def test_rows_of_any_length_are_shared(tmp_path):
     for ranks in (1, 2):
         out = tmp_path / f"run-{ranks}"
         done = run("train", "--task", "passkey", "--out", out, "--steps", 10, "--batch", 4, "--log-every", 1, "--threads", 1,
-                   "--ranks", ranks, "--context-ranks", ranks, "--eval-rows", 0, *QUICK, timeout=120)
+                   "--ranks", ranks, "--context-ranks", ranks, "--eval-rows", 0, *QUICK, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
         logs.append([json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()])
     assert losses(logs[1]) == pytest.approx(losses(logs[0]), rel=1e-6)
@@ -164,19 +161,10 @@ def start(text, out, *more, **options):
                             text=True, **options)
 
 
-def wait_for_lines(process, out, lines):
-    deadline = time.monotonic() + 60
-    while verbs.logged_lines(out) < lines and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.002)
-    assert process.poll() is None, process.communicate()[1]
-
-
 def interrupt(text, out, lines, *more):
     """A run that is told to stop after as many lines of its log; gives the step that it saved."""
-    process = start(text, out, *more)
-    wait_for_lines(process, out, lines)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=60) == 143
+    process, errors = stop(lambda: start(text, out, *more), out, lines)
+    assert process.returncode == 143, errors
     return verbs.last_step(out)
 
 
@@ -207,10 +195,7 @@ def timeless(log):
 def test_a_killed_rank_stops_the_others_and_is_named(tmp_path, text, of_two, rank):
     out = tmp_path / "run"
     more = ("--ranks", 2, "--save-every", 1, "--steps", MANY)
-    process = start(text, out, *more)
-    wait_for_lines(process, out, 5)
-    os.kill(ranks_below(process)[rank], signal.SIGKILL)
-    errors = process.communicate(timeout=60)[1]
+    process, errors = stop(lambda: start(text, out, *more), out, 5, signal.SIGKILL, lambda process: ranks_below(process)[rank])
     assert process.returncode == 128 + signal.SIGKILL
     assert f"rank {rank} was killed by signal 9" in errors
     assert timeless(train(text, out, *more)) == timeless(of_two)
@@ -219,21 +204,20 @@ def test_a_killed_rank_stops_the_others_and_is_named(tmp_path, text, of_two, ran
 @pytest.mark.skipif(not LONG, reason="three runs of four ranks: TEMPERA_LONG=1")
 def test_a_killed_rank_stops_those_of_other_rows(tmp_path, text):
     more = ("--ranks", 4, "--context-ranks", 2, "--save-every", 1, "--steps", MANY)
-    process = start(text, tmp_path / "run", *more)
-    wait_for_lines(process, tmp_path / "run", 5)
-    os.kill(ranks_below(process)[3], signal.SIGKILL)
-    assert "rank 3 was killed by signal 9" in process.communicate(timeout=60)[1]
-    assert timeless(train(text, tmp_path / "run", *more)) == timeless(train(text, tmp_path / "whole", *more))
+    out = tmp_path / "run"
+    _, errors = stop(lambda: start(text, out, *more), out, 5, signal.SIGKILL, lambda process: ranks_below(process)[3])
+    assert "rank 3 was killed by signal 9" in errors
+    assert timeless(train(text, out, *more)) == timeless(train(text, tmp_path / "whole", *more))
 
 
 def test_ranks_without_their_launcher_end_while_they_start(tmp_path, text):
-    process = start(text, tmp_path / "run", "--ranks", 2, "--steps", 100000, "--rank-timeout", 60)
-    deadline = time.monotonic() + 20
-    while len(ranks := ranks_below(process)) < 2 and time.monotonic() < deadline:
-        time.sleep(0.001)
+    process = start(text, tmp_path / "run", "--ranks", 2, "--steps", 100000, "--rank-timeout", 300)
+    wait_until(lambda: len(ranks_below(process)) == 2, process)
+    ranks = ranks_below(process)
     process.kill()
+    # Far less than the ranks wait for each other.
     begin = time.monotonic()
-    while any(os.path.exists(f"/proc/{rank}") for rank in ranks) and time.monotonic() - begin < 30:
+    while any(os.path.exists(f"/proc/{rank}") for rank in ranks) and time.monotonic() - begin < 100:
         time.sleep(0.05)
     left = [rank for rank in ranks if os.path.exists(f"/proc/{rank}")]
     for rank in left:
@@ -244,20 +228,16 @@ def test_ranks_without_their_launcher_end_while_they_start(tmp_path, text):
 
 def test_a_stopped_rank_is_named(tmp_path, text):
     out = tmp_path / "run"
-    process = start(text, out, "--ranks", 2, "--steps", 100000, "--rank-timeout", 3)
-    wait_for_lines(process, out, 5)
+    process = start(text, out, "--ranks", 2, "--steps", 100000, "--rank-timeout", 8)
+    assert wait_until(lambda: verbs.logged_lines(out) >= 5, process), process.communicate()[1]
     victim = ranks_below(process)[1]
     os.kill(victim, signal.SIGSTOP)
     try:
         first = ranks_below(process)[0]
-        deadline = time.monotonic() + 40
-        while os.path.exists(f"/proc/{first}") and time.monotonic() < deadline:
-            if pathlib.Path(f"/proc/{first}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
-                break
-            time.sleep(0.05)
+        wait_until(lambda: not is_running(first))
     finally:
         os.kill(victim, signal.SIGKILL)
-    errors = process.communicate(timeout=60)[1]
+    errors = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode != 0
     assert "rank 1 (machine " in errors and f"process {victim})" in errors
 
@@ -266,13 +246,9 @@ def test_a_stopped_rank_is_named(tmp_path, text):
 def test_a_signal_to_one_saves_in_all(tmp_path, text, of_two, whom):
     out = tmp_path / "run"
     more = ("--ranks", 2, "--save-every", 0, "--steps", MANY)
-    process = start(text, out, *more)
-    wait_for_lines(process, out, 5)
-    begin = time.monotonic()
-    os.kill(process.pid if whom == "launcher" else ranks_below(process)[1], signal.SIGTERM)
-    errors = process.communicate(timeout=60)[1]
+    process, errors = stop(lambda: start(text, out, *more), out, 5, signal.SIGTERM,
+                           lambda process: process.pid if whom == "launcher" else ranks_below(process)[1])
     assert process.returncode == 128 + signal.SIGTERM, errors
-    assert time.monotonic() - begin < 30
     assert f"interrupted at step {verbs.last_step(out)}" in errors
     # The times of saving are others, which no number of the training depends on.
     log = train(text, out, *more)
@@ -307,7 +283,7 @@ def test_a_damaged_shard_is_skipped(tmp_path, text, of_two, damage):
     else:
         with open(shard, "r+b") as file:
             file.truncate(shard.stat().st_size // 2)
-    done = run(*command(text, out, *more), timeout=120)
+    done = run(*command(text, out, *more))
     assert done.returncode == 0, done.stderr
     assert "skipped a checkpoint" in done.stderr and shard.name in done.stderr
     assert f"from step {step - 1} of" in done.stderr
@@ -328,7 +304,7 @@ def by_hand(arguments_of_rank, ranks, **more):
         subprocess.Popen([PROGRAM, *map(str, arguments)], env={**os.environ, **place, "RANK": str(rank)},
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for rank, arguments in enumerate(arguments_of_rank)]
-    return [(process.communicate(timeout=60)[1], process.returncode) for process in processes]
+    return [(process.communicate(timeout=PATIENCE)[1], process.returncode) for process in processes]
 
 
 def test_ranks_by_plain_variables(tmp_path, text):
@@ -350,16 +326,16 @@ def test_ranks_that_disagree_are_named(tmp_path, text, setting, given, other):
 
 def test_a_missing_rank_is_named(tmp_path, text):
     error_file = tmp_path / "error.json"
-    [(errors, code)] = by_hand([command(text, tmp_path / "run", "--rank-timeout", 1)], 2,
+    [(errors, code)] = by_hand([command(text, tmp_path / "run", "--rank-timeout", 5)], 2,
                                TORCHELASTIC_ERROR_FILE=str(error_file))
     assert code == 1
-    assert "rank 1 of 2 did not come within 1 s" in errors
+    assert "rank 1 of 2 did not come within 5 s" in errors
     message = json.loads(error_file.read_text())["message"]
     assert "did not come" in message["message"] and int(message["extraInfo"]["timestamp"]) > 0
 
 
 def test_a_meeting_point_that_does_not_answer_is_named(tmp_path, text):
-    done = run(*command(text, tmp_path / "run", "--rank-timeout", 1), timeout=60,
+    done = run(*command(text, tmp_path / "run", "--rank-timeout", 1),
                env={**os.environ, "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())})
     assert done.returncode == 1
     assert "did not answer within 1 s" in done.stderr and "MASTER_ADDR" in done.stderr
@@ -378,13 +354,13 @@ def test_a_meeting_point_that_does_not_answer_is_named(tmp_path, text):
     (["--ranks", 2, "--context-ranks", 2, "--model.kind", "encoder"], "only a decoder's sequences"),
 ])
 def test_what_ranks_cannot_do_is_said_once(tmp_path, text, more, words):
-    done = run(*command(text, tmp_path / "run", *more), timeout=60)
+    done = run(*command(text, tmp_path / "run", *more))
     assert done.returncode == 2
     assert done.stderr.count(words) == 1, done.stderr
 
 
 def test_the_environment_and_the_option_must_agree(tmp_path, text):
-    done = run(*command(text, tmp_path / "run", "--ranks", 4), timeout=60,
+    done = run(*command(text, tmp_path / "run", "--ranks", 4),
                env={**os.environ, "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"})
     assert done.returncode == 2
     assert "--ranks 4 given, and the environment says that 2 ranks were started" in done.stderr

@@ -8,12 +8,11 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 import xml.etree.ElementTree as ET
 
 import pytest
 
-from program import PROGRAM, fails, few, result, run
+from program import PATIENCE, PROGRAM, fails, few, result, run, wait_until
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is not built")
 
@@ -178,14 +177,11 @@ def test_a_run_that_was_interrupted_has_a_page(tmp_path):
     (tmp_path / "text.txt").write_text(TEXT)
     work = subprocess.Popen([PROGRAM, "train", "--text", tmp_path / "text.txt", *map(str, SHAPE), "--steps", "1000000", "--batch", "2",
                              "--eval-every", "20", "--log-every", "1", "--out", tmp_path / "run"], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "run" / "report.html").exists():
-        assert work.poll() is None and time.monotonic() < deadline, "there is a page at the first validation"
-        time.sleep(0.05)
+    assert wait_until((tmp_path / "run" / "report.html").exists, work), "there is a page at the first validation"
     working = Page(tmp_path / "run" / "report.html").check()
     assert "Not finished" in working.answer
     work.send_signal(signal.SIGINT)
-    work.wait(60)
+    work.wait(PATIENCE)
     page = Page(tmp_path / "run" / "report.html")
     last = json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])["step"]
     assert f"That took {last:,} steps" in page.answer and "--config" in "".join(page.texts("li"))

@@ -7,10 +7,9 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
-from program import LONG, PROGRAM, run
+from program import LONG, PATIENCE, PROGRAM, is_running, run, wait_until
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
@@ -47,7 +46,7 @@ def command(folder, out, *more, grid="grid.toml"):
 
 
 def study(folder, out, *more, grid="grid.toml"):
-    return subprocess.run(command(folder, out, *more, grid=grid), capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command(folder, out, *more, grid=grid), capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def start(folder, out, *more, grid="grid.toml"):
@@ -55,11 +54,7 @@ def start(folder, out, *more, grid="grid.toml"):
 
 
 def wait_for(process, reached):
-    deadline = time.monotonic() + 120
-    while not reached():
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    assert wait_until(reached, process), process.communicate()[1]
 
 
 def finished(folder, out):
@@ -184,7 +179,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(place):
     process = start(place, "stopped")
     wait_for(process, lambda: finished(place, "stopped") >= 2)
     process.send_signal(signal.SIGTERM)
-    errors = process.communicate(timeout=60)[1]
+    errors = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 143 and "To go on" in errors
     done = finished(place, "stopped")
     assert done < CELLS
@@ -198,7 +193,7 @@ def test_a_worker_that_dies_is_replaced(place):
     process = start(place, "orphan")
     wait_for(process, lambda: finished(place, "orphan") >= 1)
     os.kill(workers_of(process)[0], signal.SIGKILL)
-    errors = process.communicate(timeout=200)[1]
+    errors = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 0, errors
     assert finished(place, "orphan") == CELLS
 
@@ -211,12 +206,7 @@ def test_workers_end_with_their_study(place):
     assert len(workers) == 2
     process.kill()
     process.wait()
-    for _ in range(200):
-        gone = all(not os.path.exists(f"/proc/{worker}/exe") or "Z" in open(f"/proc/{worker}/stat").read().split()[2] for worker in workers)
-        if gone:
-            break
-        time.sleep(0.02)
-    assert gone
+    assert wait_until(lambda: not any(is_running(worker) for worker in workers))
     assert study(place, "killed").returncode == 0
     assert losses(place, "killed") == losses(place, "done")
 
@@ -291,7 +281,7 @@ def test_the_quick_study_makes_its_own_text(tmp_path):
     help_text = run("study", "scaling", "--help").stdout
     assert "--quick" in help_text
     result = subprocess.run([PROGRAM, "study", "scaling", "--quick", "--out", tmp_path / "quick", "--device", "cpu", "--seconds", "1"],
-                            capture_output=True, text=True, timeout=120, check=False)
+                            capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "quick" / "made-text.txt").stat().st_size > 5_000_000
     neither = subprocess.run([PROGRAM, "study", "scaling"], capture_output=True, text=True, check=False)

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from program import PROGRAM, few, tool
+from program import PATIENCE, PROGRAM, few, tool
 
 SCORER = tool("eval", "translation_tool")
 
@@ -18,7 +18,7 @@ SMALL = ("--layers 1 --width 32 --heads 2 --context 32 --batch 4 --steps 8 --war
 
 
 def run(*arguments, code=0):
-    done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == code, done.stderr
     return done
 
@@ -168,7 +168,7 @@ def test_methods_are_compared(files, tmp_path):
 def test_what_does_not_go_together_is_refused(files, tmp_path, arguments, complaint):
     given = [files / word if (files / word).exists() else word for word in arguments]
     done = subprocess.run([PROGRAM, "train", *map(str, given), "--out", tmp_path / "run", *SMALL], capture_output=True, text=True,
-                          timeout=60, check=False)
+                          timeout=PATIENCE, check=False)
     assert done.returncode in (1, 2) and complaint in done.stderr
     assert not (tmp_path / "run").exists()
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from program import DATA, LONG, PROGRAM, ROOT, SMOLLM2, run
+from program import DATA, LONG, PATIENCE, PROGRAM, ROOT, SMOLLM2, run
 from server import PROMPT, TEXTS, make_chatting, make_encoder, needs_stories, serving, wait_until
 
 pytest.importorskip("torch")
@@ -32,7 +32,7 @@ def encoder(tmp_path_factory):
 def test_clients_of_every_kind_at_once(server):
     clients, seconds = (100, 20) if LONG else (12, 1)
     done = subprocess.run([sys.executable, ROOT / "tests/serve_load.py", server.url, "--clients", str(clients), "--seconds", str(seconds),
-                           "--pid", str(server.process.pid)], capture_output=True, text=True, timeout=300, check=False)
+                           "--pid", str(server.process.pid)], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     if LONG:

@@ -3,11 +3,10 @@
 import base64
 import json
 import struct
-import threading
 
 import pytest
 from program import result
-from server import PROMPT, TEXTS, complete, make_chatting, make_encoder, needs_stories, serving, wait_until
+from server import PROMPT, TEXTS, complete, make_chatting, make_encoder, needs_stories, serving, wait_until, working
 
 pytest.importorskip("torch")
 pytestmark = needs_stories
@@ -57,12 +56,8 @@ def test_temperatures_of_one_model(model):
             assert words in server.refused("/v1/completions", 400, model=name, prompt="a")["message"], name
         assert "no model" in server.refused("/v1/completions", 404, model="other@softmax", prompt="a")["message"]
         # While the one is in use, there is no room for another.
-        fields = {"model": "stories@focal:t=0.50", "prompt": PROMPT, "max_tokens": 400, "ignore_eos": True}
-        thread = threading.Thread(target=server.request, args=("POST", "/v1/completions", fields))
-        thread.start()
-        assert wait_until(lambda: server.metric("num_requests_running") == 1)
-        assert server.refused("/v1/completions", 429, model="stories@softmax", prompt="a")
-        thread.join()
+        with working(server, 16, model="stories@focal:t=0.50"):
+            assert server.refused("/v1/completions", 429, model="stories@softmax", prompt="a")
     with serving(model, "--temperatures", 0) as server:
         assert "--temperatures 0" in server.refused("/v1/completions", 400, model="stories@softmax", prompt="a")["message"]
 
@@ -70,14 +65,9 @@ def test_temperatures_of_one_model(model):
 def test_models_that_compute_at_once_take_turns(model):
     """A short request of one model ends while another model writes without a pause."""
     with serving(model) as server:
-        fields = {"prompt": PROMPT, "max_tokens": 480, "ignore_eos": True, "n": 8}
         complete(server, model="stories@softmax", prompt=PROMPT, max_tokens=1)
-        thread = threading.Thread(target=server.request, args=("POST", "/v1/completions", {"model": "stories", **fields}))
-        thread.start()
-        assert wait_until(lambda: server.metric("num_requests_running") == 8)
-        complete(server, model="stories@softmax", prompt=PROMPT, max_tokens=4)
-        assert server.metric("num_requests_running") == 8
-        thread.join()
+        with working(server, 16, model="stories"):
+            complete(server, model="stories@softmax", prompt=PROMPT, max_tokens=4)
 
 
 def test_embeddings(encoder, model, tmp_path):

@@ -3,13 +3,14 @@
 import contextlib
 import http.client
 import json
+import os
+import pathlib
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
-from program import DATA, PROGRAM, ROOT
+from program import DATA, PATIENCE, PROGRAM, ROOT, wait_until  # noqa: F401
 
 STORIES = DATA / "models/stories260K"
 PROMPT = "Once upon a time, there was a little"
@@ -55,7 +56,7 @@ class Server:
 
     def request(self, method, path, body=None, headers=None):
         """Status, headers and the text of the answer."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=120)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
         try:
             data = body if body is None or isinstance(body, (str, bytes)) else json.dumps(body)
             connection.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
@@ -75,7 +76,7 @@ class Server:
         assert found == status, text
         return json.loads(text)["error"]
 
-    def raw(self, data, timeout=30):
+    def raw(self, data, timeout=PATIENCE):
         """All that comes for these bytes until the connection ends."""
         with socket.create_connection((self.host, self.port), timeout=timeout) as connection:
             with contextlib.suppress(ConnectionError):
@@ -106,7 +107,7 @@ def serving(*arguments):
     finally:
         if process.poll() is None:
             process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=PATIENCE)
         process.stdout.close()
         process.stderr.close()
 
@@ -115,15 +116,29 @@ def complete(server, **fields):
     return server.post("/v1/completions", **{"model": "stories", "temperature": 0, **fields})
 
 
+def posted(path, fields):
+    """The bytes of a request."""
+    body = json.dumps(fields)
+    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+@contextlib.contextmanager
+def working(server, at_once, **fields):
+    """A server that writes so many texts at once, with more that wait: it would take long, and ends with the block."""
+    with socket.create_connection((server.host, server.port)) as connection:
+        connection.sendall(posted("/v1/completions", {"prompt": PROMPT, "max_tokens": 400, "n": 128, "ignore_eos": True, "stream": True,
+                                                      **fields}))
+        assert wait_until(lambda: server.metric("num_requests_running") == at_once)
+        yield
+        assert server.metric("num_requests_waiting") > 0
+
+
 def events(text):
     parts = [part[len("data: "):] for part in text.split("\n\n") if part]
     assert parts[-1] == "[DONE]"
     return [json.loads(part) for part in parts[:-1]]
 
 
-def wait_until(condition):
-    for _ in range(400):
-        if condition():
-            return True
-        time.sleep(0.025)
-    return False
+def cpu_seconds(server):
+    times = pathlib.Path(f"/proc/{server.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")

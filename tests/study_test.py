@@ -5,13 +5,13 @@ import math
 import subprocess
 
 import pytest
-from program import PROGRAM, few
+from program import PATIENCE, PROGRAM, few
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is not built")
 
 
 def study(*arguments):
-    return subprocess.run([PROGRAM, "study", *map(str, arguments)], capture_output=True, text=True, timeout=600)
+    return subprocess.run([PROGRAM, "study", *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
 
 
 def results(*arguments):
@@ -102,7 +102,7 @@ def model(tmp_path_factory):
     text = folder / "text.txt"
     text.write_text("the quick brown fox jumps over the lazy dog. " * 40)
     done = subprocess.run([PROGRAM, "train", "--text", text, "--out", folder / "run", "--steps", "2", "--batch", "2", "--layers", "2",
-                           "--width", "32", "--heads", "2", "--context", "128"], capture_output=True, text=True, timeout=120)
+                           "--width", "32", "--heads", "2", "--context", "128"], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return folder / "run", text
 

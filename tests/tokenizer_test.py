@@ -9,7 +9,7 @@ import subprocess
 import unicodedata
 
 import pytest
-from program import DATA, LONG, PROGRAM, tool
+from program import DATA, LONG, PATIENCE, PROGRAM, tool
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
@@ -370,7 +370,7 @@ def test_every_character(name, tmp_path):
 def test_the_verb(tmp_path):
     def program(*arguments, **options):
         return subprocess.run([PROGRAM, "tokenize", *map(str, arguments)], capture_output=True, text=True, check=False,
-                              timeout=60, **options)
+                              timeout=PATIENCE, **options)
 
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(parts(pre_tokenizers=PRE_TOKENIZERS["GPT-2"], post_processor=PROCESSORS["bert"])))

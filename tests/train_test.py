@@ -6,7 +6,7 @@ import resource
 import subprocess
 
 import pytest
-from program import LONG, PROGRAM, few
+from program import LONG, PATIENCE, PROGRAM, few
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
@@ -16,7 +16,7 @@ SMALL = ("--layers 1 --width 32 --heads 2 --context 16 --batch 2 --steps 8 --war
 
 def train(*arguments, **options):
     return subprocess.run(
-        [PROGRAM, "train", *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False, **options
+        [PROGRAM, "train", *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE, check=False, **options
     )
 
 

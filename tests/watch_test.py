@@ -8,14 +8,11 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
-from program import LONG, PROGRAM, ROOT, fails, few, result, run
-
-sys.path.append(str(ROOT / "tools"))
-import crash_verbs as verbs  # noqa: E402
+from program import LONG, PATIENCE, PROGRAM, fails, few, result, run, wait_until
+from runs import held, verbs
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
@@ -33,8 +30,8 @@ def command(text, out, *more):
     return ["train", "--text", text, "--out", out, *SMALL, *more]
 
 
-def train(text, out, *more, timeout=120):
-    done = run(*command(text, out, *more), timeout=timeout)
+def train(text, out, *more):
+    done = run(*command(text, out, *more))
     assert done.returncode == 0, done.stderr
     return out
 
@@ -145,13 +142,6 @@ def test_tensorboard_reads_the_events(trained):
     assert_events_are_the_log(trained.parent / "events", trained)
 
 
-def wait_for_lines(process, out, lines):
-    deadline = time.monotonic() + 60
-    while verbs.logged_lines(out) < lines and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.002)
-    assert process.poll() is None, process.communicate()[1]
-
-
 def start(*arguments, **options):
     return subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
@@ -164,12 +154,12 @@ def test_a_killed_run_goes_on_with_each_step_once(tmp_path, text):
     (events / "notes.txt").write_text("mine")
     for lines in (15, 60, 100):
         process = start(*command(text, out, *steps, "--tensorboard", events))
-        wait_for_lines(process, out, lines)
+        wait_until(lambda: verbs.logged_lines(out) >= lines, process)
         process.kill()
         process.communicate()
     # Once without events, which the next process writes nevertheless.
     process = start(*command(text, out, *steps))
-    wait_for_lines(process, out, 125)
+    wait_until(lambda: verbs.logged_lines(out) >= 125, process)
     process.send_signal(signal.SIGTERM)
     process.communicate()
     train(text, out, *steps, "--tensorboard", events)
@@ -214,12 +204,14 @@ def test_a_finished_run_is_shown(trained):
 def test_a_run_is_followed_until_it_ends(tmp_path, text):
     out = tmp_path / "run"
     # Enough steps for the lines to come one after the other.
-    training = start(*command(text, out, "--steps", 1500, "--log-every", 50, "--eval-every", 500))
-    wait_for_lines(training, out, 1)
+    training = held(lambda: start(*command(text, out, "--steps", 1500, "--log-every", 50, "--eval-every", 500)), out, 1)
     now = result("watch", out)
     assert now["state"] == "running" and now["last"]["steps"] == 1500
     following = start("watch", out, "--every", 0.05)
-    told, complaints = following.communicate(timeout=120)
+    first = following.stdout.readline()
+    training.send_signal(signal.SIGCONT)
+    told, complaints = following.communicate(timeout=PATIENCE)
+    told = first + told
     assert following.returncode == 0, complaints
     assert "\x1b" not in told
     assert told.startswith(f"train, running  {out}\n") and f"train, finished  {out}\n" in told
@@ -227,14 +219,13 @@ def test_a_run_is_followed_until_it_ends(tmp_path, text):
     lines = [int(step.replace(",", "")) for step in found]
     assert lines == sorted(set(lines)) and len(lines) > 2
     assert lines[-1] == 1500
-    training.communicate(timeout=60)
+    training.communicate(timeout=PATIENCE)
     assert training.returncode == 0
 
 
 def test_a_terminal_is_redrawn(tmp_path, text):
     out = tmp_path / "run"
-    training = start(*command(text, out, "--steps", 1500, "--log-every", 10))
-    wait_for_lines(training, out, 2)
+    training = held(lambda: start(*command(text, out, "--steps", 1500, "--log-every", 10)), out, 2)
     main, other = pty.openpty()
     watching = subprocess.Popen([PROGRAM, "watch", str(out), "--every", "0.05"], stdout=other, stderr=subprocess.STDOUT)
     os.close(other)
@@ -247,21 +238,22 @@ def test_a_terminal_is_redrawn(tmp_path, text):
         if not part:
             break
         shown += part
+        training.send_signal(signal.SIGCONT)
     os.close(main)
-    assert watching.wait(60) == 0
+    assert watching.wait(PATIENCE) == 0
     assert shown.count(b"\x1b[H") > 2 and b"running" in shown
     assert b"finished" in shown.rsplit(b"\x1b[2J", 1)[1]
-    assert training.wait(60) == 0
+    assert training.wait(PATIENCE) == 0
 
 
 def test_watching_ends_with_a_signal_and_leaves_the_run_alone(tmp_path, text):
     out = tmp_path / "run"
-    training = start(*command(text, out, "--steps", 5000))
-    wait_for_lines(training, out, 1)
+    training = start(*command(text, out, "--steps", 1_000_000))
+    assert wait_until(lambda: verbs.logged_lines(out) >= 1, training), training.communicate()[1]
     watching = start("watch", out, "--every", 60)
     assert watching.stdout.readline() == f"train, running  {out}\n"
     watching.send_signal(signal.SIGINT)
-    told, _ = watching.communicate(timeout=20)
+    told, _ = watching.communicate(timeout=PATIENCE)
     assert watching.returncode == 0 and told.startswith(f"train, running  {out}\n")
     assert training.poll() is None
     training.kill()

@@ -1,8 +1,8 @@
 #include "tempera/data/generator.h"
 
 #include <gtest/gtest.h>
+#include <time.h>
 
-#include <chrono>
 #include <map>
 #include <set>
 #include <string>
@@ -196,14 +196,18 @@ TEST(Generators, GoldenValues) {
 
 TEST(Generators, AreQuick) {
   const auto data = make_generator("phonebook", {}, 1);
-  const auto best_ms = [](const auto& call) {
+  // Of this thread alone: other programs take the processor, too.
+  const auto cpu_ms = [] {
+    timespec now = {};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return 1e3 * static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_nsec);
+  };
+  const auto best_ms = [&](const auto& call) {
     double best = 1e9;
     for (int i = 0; i < 5; ++i) {
-      const auto start = std::chrono::steady_clock::now();
+      const double start = cpu_ms();
       call();
-      const std::chrono::duration<double, std::milli> took =
-          std::chrono::steady_clock::now() - start;
-      best = std::min(best, took.count());
+      best = std::min(best, cpu_ms() - start);
     }
     return best;
   };

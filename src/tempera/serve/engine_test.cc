@@ -10,11 +10,18 @@
 #include "tempera/base/testing.h"
 #include "tempera/nn/testing_model.h"
 #include "tempera/ops/torch.h"
+#include "tempera/serve/turns.h"
 
 namespace tempera::serve {
 namespace {
 
 using std::chrono::milliseconds;
+
+// Far more than a busy machine keeps a thread waiting.
+constexpr milliseconds kPatience(60'000);
+
+// More tokens than are written before a test has looked at a job.
+constexpr int64_t kEndless = 20'000;
 
 std::shared_ptr<nn::Model> small_model(int64_t context = 400) {
   nn::ModelConfig config = nn::with_method(nn::tiny_config(), "ssa");
@@ -48,7 +55,7 @@ struct Result {
 Result finish(Job& job) {
   Result result;
   while (result.end == End::kNone) {
-    const auto update = job.next(milliseconds(20'000));
+    const auto update = job.next(kPatience);
     if (!update) break;
     for (const auto& token : update->prompt) result.prompt_chances.push_back(token.log_probability);
     if (update->token) {
@@ -108,11 +115,11 @@ TEST(Engine, GivesTheSameBitsWhereMemoryIsShort) {
 }
 
 TEST(Engine, BeginsTextsThatMayBecomeLong) {
-  Engine engine(small_model(), {.max_batch = 4, .cache_rows = 640});
-  const std::vector<JobRequest> requests(3, request(10, 0, 391));
+  Engine engine(small_model(kEndless), {.max_batch = 4, .cache_rows = kEndless + 1000});
+  const std::vector<JobRequest> requests(3, request(10, 0, kEndless - 9));
   const auto jobs = engine.submit(requests);
   // Each may need the whole context, and still they begin together.
-  for (const auto& job : jobs) EXPECT_TRUE(job->next(milliseconds(5000)));
+  for (const auto& job : jobs) EXPECT_TRUE(job->next(kPatience));
   EXPECT_EQ(engine.state().running, 3);
   for (const auto& job : jobs) job->cancel();
 }
@@ -161,10 +168,10 @@ TEST(Engine, EndsAtStopTokensAndTheContext) {
 }
 
 TEST(Engine, LeavesAbandonedAndLateJobs) {
-  Engine engine(small_model(), {});
-  auto asked = request(10, 0.5, 380);
+  Engine engine(small_model(kEndless), {});
+  auto asked = request(10, 0.5, kEndless - 10);
   const auto job = engine.submit({asked})[0];
-  job->next(milliseconds(5000));
+  job->next(kPatience);
   job->cancel();
   EXPECT_EQ(finish(*job).end, End::kCancelled);
   asked.deadline = Clock::now() + milliseconds(20);
@@ -172,7 +179,7 @@ TEST(Engine, LeavesAbandonedAndLateJobs) {
   // The one that listens may have found a stop text, which is no failure.
   asked.deadline = Clock::time_point::max();
   const auto stopped = engine.submit({asked})[0];
-  stopped->next(milliseconds(5000));
+  stopped->next(kPatience);
   stopped->cancel(End::kStop);
   stopped->cancel();
   EXPECT_EQ(finish(*stopped).end, End::kStop);
@@ -204,13 +211,21 @@ TEST(Engine, RefusesWhatCannotWait) {
 }
 
 TEST(Engine, LetsClientsTakeTurns) {
-  Engine engine(small_model(), {.max_batch = 2});
-  std::vector<JobRequest> many(6, request(5, 0, 60));
+  Engine engine(small_model(kEndless), {.max_batch = 2});
+  std::vector<JobRequest> many(2, request(5, 0, 60));
+  many.resize(6, request(5, 0, kEndless - 5));
   for (auto& asked : many) asked.client = "greedy";
-  const auto crowd = engine.submit(many);
   auto single = request(5, 1, 5);
   single.client = "modest";
-  finish(*engine.submit({single})[0]);
+  std::vector<std::shared_ptr<Job>> crowd;
+  std::shared_ptr<Job> modest;
+  {
+    const std::lock_guard nothing_is_computed(compute_turns());
+    crowd = engine.submit(many);
+    modest = engine.submit({single})[0];
+  }
+  // Behind the crowd it would wait for an endless one.
+  EXPECT_EQ(finish(*modest).end, End::kLength);
   EXPECT_GE(engine.state().waiting, 2);
   for (const auto& job : crowd) job->cancel();
 }
@@ -218,9 +233,9 @@ TEST(Engine, LetsClientsTakeTurns) {
 TEST(Engine, FailsWhatIsUnderWayWhenItEnds) {
   std::shared_ptr<Job> job;
   {
-    Engine engine(small_model(), {});
-    job = engine.submit({request(10, 0, 390)})[0];
-    job->next(milliseconds(5000));
+    Engine engine(small_model(kEndless), {});
+    job = engine.submit({request(10, 0, kEndless - 10)})[0];
+    job->next(kPatience);
   }
   EXPECT_EQ(finish(*job).end, End::kFailed);
 }

@@ -26,7 +26,7 @@ void echo(LineSocket& parent) {
 // All that comes until each worker said a line or ended.
 std::map<size_t, Workers::News> listen(Workers& workers, size_t count) {
   std::map<size_t, Workers::News> heard;
-  for (int i = 0; i < 200 && heard.size() < count; ++i)
+  for (int i = 0; i < 600 && heard.size() < count; ++i)
     for (auto& news : workers.wait(0.1)) heard[news.worker] = std::move(news);
   return heard;
 }
@@ -83,7 +83,7 @@ TEST(Workers, EndWithTheirParent) {
   pid_t worker = 0;
   ASSERT_EQ(::read(ends[0], &worker, sizeof(worker)), static_cast<ssize_t>(sizeof(worker)));
   bool gone = false;
-  for (int i = 0; i < 500 && !gone; ++i, ::usleep(10'000)) {
+  for (int i = 0; i < 6000 && !gone; ++i, ::usleep(10'000)) {
     // Its reaper may not have fetched it yet: then it has no memory any more.
     const std::string path = "/proc/" + std::to_string(worker) + "/maps";
     FILE* maps = ::fopen(path.c_str(), "r");
