@@ -78,11 +78,6 @@ void write_all(const Descriptor& file, std::string_view bytes, const fs::path& p
   }
 }
 
-void sync(const fs::path& path, int flags) {
-  const Descriptor descriptor(path, O_RDONLY | flags, "open");
-  if (::fsync(descriptor.get()) != 0) fail("sync", path, errno);
-}
-
 fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
@@ -167,8 +162,10 @@ std::string read_file(const fs::path& path, uint64_t limit) {
   }
 }
 
-void sync_file(const fs::path& path) { sync(path, 0); }
-void sync_folder(const fs::path& path) { sync(path, O_DIRECTORY); }
+void sync_folder(const fs::path& path) {
+  const Descriptor descriptor(path, O_RDONLY | O_DIRECTORY, "open");
+  if (::fsync(descriptor.get()) != 0) fail("sync", path, errno);
+}
 
 MappedFile::MappedFile(const fs::path& path) {
   const PlainFile file(path);

@@ -35,8 +35,7 @@ void remove_parts(const std::filesystem::path& folder, const std::vector<std::st
 // The whole file; refuses one of more than `limit` bytes, and anything that is not a plain file.
 std::string read_file(const std::filesystem::path& path, uint64_t limit);
 
-// Waits until a file's bytes, or the names in a folder, are on the disk.
-void sync_file(const std::filesystem::path& path);
+// Waits until the names in a folder are on the disk.
 void sync_folder(const std::filesystem::path& path);
 
 // A file's bytes mapped for reading. Another process that shortens the file while it is mapped ends

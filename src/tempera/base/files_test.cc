@@ -174,10 +174,9 @@ TEST(MappedFile, AFileThatIsCutShortIsNamed) {
 TEST(Sync, AcceptsWhatIsThere) {
   const TempFolder folder;
   write_file(folder.path() / "a", "x");
-  EXPECT_NO_THROW(sync_file(folder.path() / "a"));
   EXPECT_NO_THROW(sync_folder(folder.path()));
   EXPECT_THROW(sync_folder(folder.path() / "a"), Error);
-  EXPECT_THROW(sync_file(folder.path() / "none"), Error);
+  EXPECT_THROW(sync_folder(folder.path() / "none"), Error);
 }
 
 TEST(TempFolder, IsRemovedWithItsFiles) {

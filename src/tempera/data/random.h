@@ -84,8 +84,6 @@ class RandomStream {
     return low + static_cast<int64_t>(below(static_cast<uint32_t>(high - low + 1)));
   }
 
-  // Uniform in [0, 1), a multiple of 2^-24.
-  float uniform_float() { return static_cast<float>(next32() >> 8) * 0x1p-24F; }
   // Uniform in [0, 1), a multiple of 2^-53.
   double uniform() { return static_cast<double>(next64() >> 11) * 0x1p-53; }
 

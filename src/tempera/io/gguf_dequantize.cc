@@ -225,37 +225,21 @@ void convert_blocks(const uint8_t* in, size_t count, uint16_t* out) {
   }
 }
 
+// Of the one of these types that it is; false: of none.
+template <GgmlType... types, class Out>
+bool convert_any(GgmlType type, const uint8_t* in, size_t count, Out* out) {
+  return ((type == types && (convert_blocks<types>(in, count, out), true)) || ...);
+}
+
 template <class Out>
 void dispatch(GgmlType type, const std::string& name, const uint8_t* in, size_t count, Out* out) {
-  switch (type) {
-    case GgmlType::kF32:
-      return convert_blocks<GgmlType::kF32>(in, count, out);
-    case GgmlType::kF16:
-      return convert_blocks<GgmlType::kF16>(in, count, out);
-    case GgmlType::kBF16:
-      return convert_blocks<GgmlType::kBF16>(in, count, out);
-    case GgmlType::kQ8_0:
-      return convert_blocks<GgmlType::kQ8_0>(in, count, out);
-    case GgmlType::kQ4_0:
-      return convert_blocks<GgmlType::kQ4_0>(in, count, out);
-    case GgmlType::kQ4_1:
-      return convert_blocks<GgmlType::kQ4_1>(in, count, out);
-    case GgmlType::kQ5_0:
-      return convert_blocks<GgmlType::kQ5_0>(in, count, out);
-    case GgmlType::kQ5_1:
-      return convert_blocks<GgmlType::kQ5_1>(in, count, out);
-    case GgmlType::kQ4_K:
-      return convert_blocks<GgmlType::kQ4_K>(in, count, out);
-    case GgmlType::kQ5_K:
-      return convert_blocks<GgmlType::kQ5_K>(in, count, out);
-    case GgmlType::kQ6_K:
-      return convert_blocks<GgmlType::kQ6_K>(in, count, out);
-    default:
-      throw Error(
-          concat("tensor \"", name, "\" has the type ", info_of(type).name,
-                 ", which cannot be read as floats; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, "
-                 "Q5_1, Q4_K, Q5_K or Q6_K expected"));
-  }
+  using enum GgmlType;
+  const bool known =
+      convert_any<kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K>(
+          type, in, count, out);
+  TEMPERA_CHECK(known, "tensor \"", name, "\" has the type ", info_of(type).name,
+                ", which cannot be read as floats; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, "
+                "Q4_K, Q5_K or Q6_K expected");
 }
 
 template <class Out>

@@ -16,12 +16,9 @@ namespace tempera::ops {
 
 inline constexpr size_t kDifferentiable = 24;
 
-// The tensors that can have a gradient.
+// Scales of queries, keys and values, and the recipe for those of queries.
 template <class Args, class Visit>
-void visit_differentiable(Args& args, Visit&& visit) {
-  visit("Tensor q", args.q);
-  visit("Tensor k", args.k);
-  visit("Tensor v, *", args.v);
+void visit_scales(Args& args, Visit&& visit) {
   visit("Tensor? a_q=None", args.a_q);
   visit("Tensor? a_k=None", args.a_k);
   visit("Tensor? a_v=None", args.a_v);
@@ -30,6 +27,23 @@ void visit_differentiable(Args& args, Visit&& visit) {
   visit("Tensor? q_g=None", args.q_recipe.g);
   visit("Tensor? q_c=None", args.q_recipe.c);
   visit("Tensor? q_s=None", args.q_recipe.s);
+}
+
+// What is added to the logits, or multiplies them at the end.
+template <class Args, class Visit>
+void visit_logits(Args& args, Visit&& visit) {
+  visit("Tensor? bias=None", args.bias);
+  visit("Tensor? sinks=None", args.sinks);
+  visit("Tensor? post=None", args.post);
+}
+
+// The tensors that can have a gradient.
+template <class Args, class Visit>
+void visit_differentiable(Args& args, Visit&& visit) {
+  visit("Tensor q", args.q);
+  visit("Tensor k", args.k);
+  visit("Tensor v, *", args.v);
+  visit_scales(args, visit);
   visit("Tensor? k_source=None", args.k_recipe.source);
   visit("Tensor? k_w=None", args.k_recipe.w);
   visit("Tensor? k_g=None", args.k_recipe.g);
@@ -40,9 +54,7 @@ void visit_differentiable(Args& args, Visit&& visit) {
   visit("Tensor? v_g=None", args.v_recipe.g);
   visit("Tensor? v_c=None", args.v_recipe.c);
   visit("Tensor? v_s=None", args.v_recipe.s);
-  visit("Tensor? bias=None", args.bias);
-  visit("Tensor? sinks=None", args.sinks);
-  visit("Tensor? post=None", args.post);
+  visit_logits(args, visit);
 }
 
 template <class Args, class Visit>
@@ -93,17 +105,8 @@ void visit_decode(Args& args, Visit&& visit) {
   visit("Tensor v", args.v);
   visit("Tensor lengths, *", args.lengths);
   visit("Tensor? block_table=None", args.block_table);
-  visit("Tensor? a_q=None", args.a_q);
-  visit("Tensor? a_k=None", args.a_k);
-  visit("Tensor? a_v=None", args.a_v);
-  visit("Tensor? q_source=None", args.q_recipe.source);
-  visit("Tensor? q_w=None", args.q_recipe.w);
-  visit("Tensor? q_g=None", args.q_recipe.g);
-  visit("Tensor? q_c=None", args.q_recipe.c);
-  visit("Tensor? q_s=None", args.q_recipe.s);
-  visit("Tensor? bias=None", args.bias);
-  visit("Tensor? sinks=None", args.sinks);
-  visit("Tensor? post=None", args.post);
+  visit_scales(args, visit);
+  visit_logits(args, visit);
   visit("Tensor? key_start=None", args.key_start);
   visit("bool causal=True", args.causal);
   visit("int? window=None", args.window);

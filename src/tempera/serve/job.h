@@ -58,7 +58,6 @@ class Job {
   explicit Job(JobRequest request) : request_(std::move(request)) {}
 
   const JobRequest& request() const { return request_; }
-  Clock::time_point arrival() const { return arrival_; }
 
   // The next word of it; none in that time.
   std::optional<Update> next(std::chrono::milliseconds patience);
@@ -71,7 +70,6 @@ class Job {
 
  private:
   const JobRequest request_;
-  const Clock::time_point arrival_ = Clock::now();
   std::atomic<End> cancelled_ = End::kNone;
   std::mutex mutex_;
   std::condition_variable told_;

@@ -83,6 +83,12 @@ PrefixSpace prefix_field(const JsonFields& fields) {
   return prefix;
 }
 
+template <auto make>
+auto without_settings(const JsonFields& fields) {
+  fields.only({});
+  return make();
+}
+
 template <NormalForm form>
 std::unique_ptr<Normalizer> make_unicode(const JsonFields& fields) {
   fields.only({});
@@ -105,26 +111,10 @@ const Makers<Normalizer>& normalizer_makers() {
       {"NFKC", make_unicode<NormalForm::kNfkc>},
       {"NFKD", make_unicode<NormalForm::kNfkd>},
       {"BertNormalizer", make_bert},
-      {"Lowercase",
-       [](const JsonFields& f) {
-         f.only({});
-         return lowercase_normalizer();
-       }},
-      {"StripAccents",
-       [](const JsonFields& f) {
-         f.only({});
-         return strip_accents_normalizer();
-       }},
-      {"Nmt",
-       [](const JsonFields& f) {
-         f.only({});
-         return nmt_normalizer();
-       }},
-      {"ByteLevel",
-       [](const JsonFields& f) {
-         f.only({});
-         return byte_level_normalizer();
-       }},
+      {"Lowercase", without_settings<lowercase_normalizer>},
+      {"StripAccents", without_settings<strip_accents_normalizer>},
+      {"Nmt", without_settings<nmt_normalizer>},
+      {"ByteLevel", without_settings<byte_level_normalizer>},
       {"Strip",
        [](const JsonFields& f) {
          f.only({"strip_left", "strip_right"});
@@ -181,16 +171,8 @@ const Makers<PreTokenizer>& pre_tokenizer_makers() {
          return split_pre_tokenizer(Pattern::literal(one_character(f, "delimiter")),
                                     SplitBehavior::kRemoved, false);
        }},
-      {"Whitespace",
-       [](const JsonFields& f) {
-         f.only({});
-         return words_pre_tokenizer();
-       }},
-      {"WhitespaceSplit",
-       [](const JsonFields& f) {
-         f.only({});
-         return white_space_pre_tokenizer();
-       }},
+      {"Whitespace", without_settings<words_pre_tokenizer>},
+      {"WhitespaceSplit", without_settings<white_space_pre_tokenizer>},
   };
   return makers;
 }
@@ -208,16 +190,8 @@ const Makers<Decoder>& decoder_makers() {
          byte_level_options(f);
          return byte_level_decoder();
        }},
-      {"ByteFallback",
-       [](const JsonFields& f) {
-         f.only({});
-         return byte_fallback_decoder();
-       }},
-      {"Fuse",
-       [](const JsonFields& f) {
-         f.only({});
-         return fuse_decoder();
-       }},
+      {"ByteFallback", without_settings<byte_fallback_decoder>},
+      {"Fuse", without_settings<fuse_decoder>},
       {"Strip",
        [](const JsonFields& f) {
          f.only({"content", "start", "stop"});

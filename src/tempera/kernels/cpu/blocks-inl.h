@@ -10,8 +10,10 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "tempera/kernels/blocks.h"
+#include "tempera/kernels/cpu/blocks_rows.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tempera::kernels::cpu::HWY_NAMESPACE {
@@ -92,11 +94,6 @@ HWY_INLINE VBytes fifth_bits(uint16_t bits) {
   return hn::And(hn::VecFromMask(Bytes(), hn::Eq(mine, bit)), hn::Set(Bytes(), 16));
 }
 
-// What the loops know of a type. Its values are scale (number - kOffset) + minimum; numbers are at
-// least 0. Factors holds scales, and with kHasMinima minima, of all groups of a block.
-template <BlockType type>
-struct Blocks;
-
 template <int bits, bool minima>
 struct SmallBlocks {
   static constexpr int64_t kElements = 32, kGroupElements = 32;
@@ -172,17 +169,6 @@ struct SmallBlocks {
   }
 };
 
-template <>
-struct Blocks<BlockType::kQ4_0> : SmallBlocks<4, false> {};
-template <>
-struct Blocks<BlockType::kQ4_1> : SmallBlocks<4, true> {};
-template <>
-struct Blocks<BlockType::kQ5_0> : SmallBlocks<5, false> {};
-template <>
-struct Blocks<BlockType::kQ5_1> : SmallBlocks<5, true> {};
-template <>
-struct Blocks<BlockType::kQ8_0> : SmallBlocks<8, false> {};
-
 // Byte `index` of each word as a float.
 HWY_INLINE V4 byte_of(hn::Vec<U4> words, int64_t index) {
   const auto byte =
@@ -238,10 +224,11 @@ struct LargeBlocks {
   }
 };
 
-template <>
-struct Blocks<BlockType::kQ4_K> : LargeBlocks<4> {};
-template <>
-struct Blocks<BlockType::kQ5_K> : LargeBlocks<5> {};
+// What the loops know of a type. Its values are scale (number - kOffset) + minimum; numbers are at
+// least 0. Factors holds scales, and with kHasMinima minima, of all groups of a block.
+template <BlockType type>
+struct Blocks : std::conditional_t<is_small(type), SmallBlocks<bits_of(type), has_minima(type)>,
+                                   LargeBlocks<bits_of(type)>> {};
 
 template <>
 struct Blocks<BlockType::kQ6_K> {

@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "tempera/kernels/blocks.h"
 #include "tempera/kernels/cpu/blocks_rows.h"
@@ -34,10 +35,6 @@ inline float half_at(const uint8_t* at) {
   return hn::GetLane(hn::PromoteTo(single, hn::LoadU(half, &value)));
 }
 
-// What the loop knows of a type, as in blocks-inl.h: values are scale (number - kOffset) + minimum.
-template <BlockType type>
-struct Blocks;
-
 template <int bits, bool minima>
 struct SmallBlocks {
   static constexpr int64_t kElements = 32, kGroupElements = 32;
@@ -61,17 +58,6 @@ struct SmallBlocks {
         to[i] = static_cast<uint8_t>(to[i] | (block[kHeader + i / 8] >> (i % 8) & 1) << 4);
   }
 };
-
-template <>
-struct Blocks<BlockType::kQ4_0> : SmallBlocks<4, false> {};
-template <>
-struct Blocks<BlockType::kQ4_1> : SmallBlocks<4, true> {};
-template <>
-struct Blocks<BlockType::kQ5_0> : SmallBlocks<5, false> {};
-template <>
-struct Blocks<BlockType::kQ5_1> : SmallBlocks<5, true> {};
-template <>
-struct Blocks<BlockType::kQ8_0> : SmallBlocks<8, false> {};
 
 template <int bits>
 struct LargeBlocks {
@@ -100,10 +86,10 @@ struct LargeBlocks {
   }
 };
 
-template <>
-struct Blocks<BlockType::kQ4_K> : LargeBlocks<4> {};
-template <>
-struct Blocks<BlockType::kQ5_K> : LargeBlocks<5> {};
+// What the loop knows of a type, as in blocks-inl.h: values are scale (number - kOffset) + minimum.
+template <BlockType type>
+struct Blocks : std::conditional_t<is_small(type), SmallBlocks<bits_of(type), has_minima(type)>,
+                                   LargeBlocks<bits_of(type)>> {};
 
 template <>
 struct Blocks<BlockType::kQ6_K> {

@@ -3,8 +3,28 @@
 #include <cstddef>
 #include <cstdint>
 
-// How rows of activations lie in the workspace of the product with blocks.
+#include "tempera/kernels/blocks.h"
+
+// What the loops of all targets share: what a type is, and how rows of activations lie in the workspace of the product with blocks.
 namespace tempera::kernels::cpu {
+
+// Of the types whose numbers have 4, 5 or 8 bits; kQ6_K is by itself.
+constexpr bool is_small(BlockType type) { return type <= BlockType::kQ8_0; }
+constexpr bool has_minima(BlockType type) {
+  return type == BlockType::kQ4_1 || type == BlockType::kQ5_1;
+}
+constexpr int bits_of(BlockType type) {
+  switch (type) {
+    case BlockType::kQ8_0:
+      return 8;
+    case BlockType::kQ5_0:
+    case BlockType::kQ5_1:
+    case BlockType::kQ5_K:
+      return 5;
+    default:
+      return 4;
+  }
+}
 
 inline constexpr int64_t kGroup = 32;  // elements with one scale
 

@@ -82,7 +82,6 @@ class Problem {
 
   std::vector<Result> output_results() const { return results(output_names_); }
   std::vector<Result> gradient_results() const { return results(gradient_names_); }
-  const std::vector<std::string>& gradient_names() const { return gradient_names_; }
   void poison_results();
 
  private:
