@@ -59,8 +59,6 @@ std::vector<std::string> JsonLine::texts(std::string_view name) const {
   return texts;
 }
 
-bool JsonLine::is_number(std::string_view name) const { return get(name).is_number_integer(); }
-
 int64_t JsonLine::number(std::string_view name) const {
   const auto& value = get(name);
   if (value.is_boolean()) return value.get<bool>() ? 1 : 0;

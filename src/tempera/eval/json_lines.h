@@ -19,7 +19,6 @@ class JsonLine {
   JsonLine(nlohmann::json object, std::string where);
 
   bool has(std::string_view name) const { return find(name) != nullptr; }
-  bool is_number(std::string_view name) const;
   const nlohmann::json& get(std::string_view name) const;  // throws where there is none
   const std::string& text(std::string_view name) const;
   std::vector<std::string> texts(std::string_view name) const;

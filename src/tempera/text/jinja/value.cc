@@ -39,11 +39,6 @@ const Value* Dict::find(const Value& key) const {
   return place == places.end() ? nullptr : &items[place->second].second;
 }
 
-const Value* Dict::find(std::string_view key) const {
-  const auto place = places.find(concat("s", key));
-  return place == places.end() ? nullptr : &items[place->second].second;
-}
-
 Value Value::undefined(std::string why) {
   return Value(Undefined{std::make_shared<const std::string>(std::move(why))});
 }

@@ -66,7 +66,6 @@ struct Dict {
   bool live = false;
 
   const Value* find(const Value& key) const;
-  const Value* find(std::string_view key) const;
 };
 
 struct Namespace {
