@@ -134,33 +134,50 @@ def run_ranks(way, out, methods):
 
 
 @pytest.mark.skipif(not LONG, reason="starts two more Pythons with torch; set TEMPERA_LONG=1")
-@pytest.mark.parametrize("way", ["fully_shard", "accelerate"])
+@pytest.mark.parametrize("way", ["fully_shard", "accelerate", "accelerate_fsdp2", "trainer_fsdp2", "deepspeed"])
 def test_two_ranks_make_the_steps_of_one(way, tmp_path):
-    if way == "accelerate":
-        pytest.importorskip("accelerate")
+    package = "deepspeed" if way == "deepspeed" else "accelerate"
+    pytest.importorskip(package, reason=f"{package} is not installed")
     run_ranks(way, tmp_path, METHODS)
-    for method in METHODS:
-        model = made(method)
-        optimizer, ids = torch.optim.SGD(model.parameters(), lr=0.1), models.tokens(2, 12)
+    for method, freeze in [*((method, False) for method in METHODS), ("ssa", True)]:
+        name = f"{method}{'-frozen' if freeze else ''}"
+        model = models.stir(tempera.apply(models.make("llama"), method, freeze=freeze)).train()
+        learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        optimizer, ids, losses = torch.optim.SGD(learned, lr=0.1), models.tokens(2, 12), []
         for _ in range(2):
             optimizer.zero_grad()
-            model(ids, labels=ids, use_cache=False).loss.backward()
+            loss = model(ids, labels=ids, use_cache=False).loss
+            loss.backward()
             optimizer.step()
-        shared = torch.load(tmp_path / f"{method}.pt")
-        for name, value in model.state_dict().items():
-            assert torch.allclose(shared[name], value, atol=1e-4, rtol=1e-3), (method, name)
-        kept = tempera.load(models.make("llama"), tmp_path / f"{method}.temps")
-        for ours, theirs in zip(tempera.temperatures(kept), tempera.temperatures(model)):
-            assert all(torch.allclose(a, b, atol=1e-4, rtol=1e-3) for a, b in zip(ours.numbers(), theirs.numbers())), method
+            losses.append(loss.detach())
+        shared = torch.load(tmp_path / f"{name}.pt")
+        assert torch.allclose(shared["losses"], torch.stack(losses), atol=1e-4), name
+        for key, value in model.state_dict().items():
+            assert torch.allclose(shared["state"][key], value, atol=1e-4, rtol=1e-3), (name, key)
+        kept = [tempera.load(models.make("llama"), tmp_path / f"{name}.temps")]
+        if way == "trainer_fsdp2":
+            kept.append(transformers.AutoModelForCausalLM.from_pretrained(tmp_path / f"{name}.trainer" / "checkpoint-2"))
+        for saved in kept:
+            for ours, theirs in zip(tempera.temperatures(saved), tempera.temperatures(model), strict=True):
+                assert all(torch.allclose(a, b, atol=1e-4, rtol=1e-3) for a, b in zip(ours.numbers(), theirs.numbers(), strict=True)), name
 
 
-def test_zero_3_of_deepspeed_learns_and_its_numbers_are_saved_whole(tmp_path):
-    pytest.importorskip("deepspeed", reason="deepspeed is not installed")
-    run_ranks("deepspeed", tmp_path, ["ssa", "focal-learned"])
-    for method in ("ssa", "focal-learned"):
-        state = torch.load(tmp_path / f"{method}.pt")
-        kept, start = (tempera.temperatures(model) for model in (tempera.load(models.make("llama"), tmp_path / f"{method}.temps"), made(method)))
-        for layer, (ours, before) in enumerate(zip(kept, start)):
-            for name, number in ours.named_parameters():
-                assert torch.equal(number, state[f"model.layers.{layer}.self_attn.temperature.{name}"])
-        assert any(not torch.equal(a, b) for ours, before in zip(kept, start) for a, b in zip(ours.numbers(), before.numbers()))
+def test_what_wraps_a_model_is_seen_through(tmp_path):
+    """As accelerate, DeepSpeed and torch.compile leave it to those who trained it."""
+    model = models.stir(tempera.apply(models.make("llama"), "head,value"))
+
+    class Engine(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.module = torch.compile(model)
+
+    wrapped = Engine()
+    model.model.layers[0] = torch.compile(model.model.layers[0])  # as accelerate compiles, a layer at a time
+    assert tempera.describe(wrapped) == tempera.describe(model)
+    tempera.save(wrapped, tmp_path / "temps")
+    ids = models.tokens()
+    expected = models.stir(tempera.apply(models.make("llama"), "head,value"))(ids).logits
+    assert torch.equal(tempera.load(models.make("llama"), tmp_path / "temps")(ids).logits, expected)
+    assert torch.allclose(tempera.fold(wrapped)(ids).logits, expected, atol=1e-5)
+    with pytest.raises(ValueError, match="has no temperature to save"):
+        tempera.save(torch.compile(models.make("llama")), tmp_path / "none")

@@ -206,16 +206,33 @@ def apply(model: Any, method: str, *, layers: str = "all", freeze: bool = True, 
     return model
 
 
-def _require(model: Any, what: str) -> None:
-    if not isinstance(model, TemperatureModel):
+def _unwrapped(model: Any) -> Any:
+    """The model in what DistributedDataParallel, DeepSpeed and torch.compile put around it."""
+    while not isinstance(model, TemperatureModel):
+        inner = getattr(model, "module", getattr(model, "_orig_mod", None))
+        if not isinstance(inner, nn.Module):
+            break
+        model = inner
+    return model
+
+
+def _require(model: Any, what: str) -> Any:
+    found = _unwrapped(model)
+    if not isinstance(found, TemperatureModel):
         raise ValueError(f"the model has no temperature to {what}; tempera.apply gives it one")
+    return found
+
+
+def _state(model: Any) -> dict[str, Any]:
+    """The model's tensors by the names that they have where none of its modules is compiled."""
+    return {name.replace("_orig_mod.", ""): tensor for name, tensor in model.state_dict().items()}
 
 
 def _numbers(model: Any) -> dict[str, Tensor]:
     """The temperatures' tensors, by the names of the model with its head."""
     is_base = model.base_model is model and not model.config.is_encoder_decoder  # the head of those is beside the two halves
     prefix = model.base_model_prefix + "." if is_base else ""
-    return {prefix + name: tensor for name, tensor in model.state_dict().items() if ".temperature." in name}
+    return {prefix + name: tensor for name, tensor in _state(model).items() if ".temperature." in name}
 
 
 def _gathered(parameters: Iterable[Tensor]) -> ContextManager[Any]:
@@ -245,7 +262,7 @@ def save(model: Any, folder: Union[str, os.PathLike[str]]) -> None:
     """
     from safetensors.torch import save_file
 
-    _require(model, "save")
+    model = _require(model, "save")
     target = Path(folder)
     with _gathered(parameter for scales in temperatures(model) for parameter in scales.parameters()):
         tensors = {name: _whole(tensor).clone() for name, tensor in _numbers(model).items()}
@@ -307,9 +324,9 @@ def fold(model: Any) -> Any:
     >>> type(plain).__name__, tempera.temperatures(plain)
     ('LlamaForCausalLM', [])
     """
-    _require(model, "fold")
+    model = _require(model, "fold")
     with _gathered(model.parameters()):
-        return _folded(model, model.state_dict())
+        return _folded(model, _state(model))
 
 
 def _folded(model: Any, given: dict[str, Any]) -> Any:
@@ -335,4 +352,5 @@ def describe(model: Any) -> Optional[dict[str, Any]]:
     >>> tempera.describe(small_model()), tempera.describe(tempera.apply(small_model(), "softmax"))
     (None, {'layers': 'all', 'method': 'softmax'})
     """
-    return dict(model.config.tempera) if isinstance(model, TemperatureModel) else None  # type: ignore[attr-defined]
+    found = _unwrapped(model)
+    return dict(found.config.tempera) if isinstance(found, TemperatureModel) else None  # type: ignore[attr-defined]
