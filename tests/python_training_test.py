@@ -181,3 +181,12 @@ def test_what_wraps_a_model_is_seen_through(tmp_path):
     assert torch.allclose(tempera.fold(wrapped)(ids).logits, expected, atol=1e-5)
     with pytest.raises(ValueError, match="has no temperature to save"):
         tempera.save(torch.compile(models.make("llama")), tmp_path / "none")
+
+
+def test_a_part_of_the_numbers_is_not_saved(tmp_path):
+    model = tempera.apply(models.make("llama"), "ssa")
+    number = tempera.temperatures(model)[1].q_w
+    number.data = number.data[:2]
+    with pytest.raises(ValueError, match=r"shape \(2, 8\) here and \(4, 8\) as a whole"):
+        tempera.save(model, tmp_path / "temps")
+    assert not list(tmp_path.iterdir())

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from . import _library
 from ._hooks import Parts, install, model_hook
-from ._scales import Temperature
+from ._scales import Temperature, starts
 
 _NUMBERS = "temperature.safetensors"
 _DESCRIPTION = "temperature.json"
@@ -251,6 +251,13 @@ def _whole(tensor: Tensor) -> Tensor:
     return tensor.detach().cpu().contiguous()
 
 
+def _check_whole(scales: Temperature) -> None:
+    for number, start in zip(scales.numbers(), starts(scales.description)):
+        if number.shape != start.shape:
+            raise ValueError(f"a temperature's numbers have the shape {tuple(number.shape)} here and {tuple(start.shape)} as a whole: this "
+                             "rank has a part of them; gather them, or share the model by FSDP2 or ZeRO-3, whose parts are gathered here")
+
+
 def save(model: Any, folder: Union[str, os.PathLike[str]]) -> None:
     """Writes the temperature alone: a few kilobytes that `tempera.load` puts on the model it was learned for.
 
@@ -265,6 +272,8 @@ def save(model: Any, folder: Union[str, os.PathLike[str]]) -> None:
     model = _require(model, "save")
     target = Path(folder)
     with _gathered(parameter for scales in temperatures(model) for parameter in scales.parameters()):
+        for scales in temperatures(model):
+            _check_whole(scales)
         tensors = {name: _whole(tensor).clone() for name, tensor in _numbers(model).items()}
     if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_rank() != 0:
         return
