@@ -69,11 +69,18 @@ def test_all_methods_of_the_program_are_there():
     assert {"name": "f", "default": "shared"}.items() <= next(o for o in ssa["options"] if o["name"] == "f").items()
 
 
+def opcheck(temperature, x, rows, of=None):
+    """Of the operator and of its backward pass, whose results must not be its arguments: compilers use their memory again."""
+    torch.library.opcheck(torch.ops.tempera.row_scales.default, operands(temperature, x.requires_grad_(), rows, of))
+    temperature, x, of = temperature.requires_grad_(False), x.detach(), of and of._replace(x=of.x.detach())
+    arguments = operands(temperature, x, rows, of)
+    gradients = [torch.ones_like(result) for result in torch.ops.tempera.row_scales(*arguments)]
+    torch.library.opcheck(torch.ops.tempera.row_scales_backward.default, (gradients, *arguments))
+
+
 @every
 def test_opcheck(method, options):
-    temperature = made(method, options, torch.float32)
-    x, rows = inputs(torch.float32)
-    torch.library.opcheck(torch.ops.tempera.row_scales.default, operands(temperature, x.requires_grad_(), rows))
+    opcheck(made(method, options, torch.float32), *inputs(torch.float32))
 
 
 @every
@@ -100,7 +107,7 @@ def test_a_cross_attention_has_scales_for_the_rows_of_either_side(method, option
     temperature = made(method, options, torch.float32, "cross")
     x, rows = inputs(torch.float32)
     of = source(torch.float32)
-    torch.library.opcheck(torch.ops.tempera.row_scales.default, operands(temperature, x.requires_grad_(), rows, of))
+    opcheck(temperature, x, rows, of)
     past = operands(temperature, x, rows)[5]
     scales = temperature(x, rows, past, of)
     for scale, count in zip(scales[:3], (T, 5, 5)):

@@ -46,6 +46,13 @@ RowInputs inputs_of(const torch::Tensor& x, const torch::Tensor& n, const torch:
   return {x, n, position, tokens.value_or(torch::Tensor()), past.value_or(torch::Tensor()), keys};
 }
 
+// A gradient as the result of an operator: no argument's memory and no other result's, which
+// torch.compile would use again. Where a number is itself a result, its gradient is an argument.
+torch::Tensor as_result(const torch::Tensor& gradient) {
+  const bool own = gradient.storage().use_count() == 1 && gradient.is_contiguous();
+  return own ? gradient : gradient.clone(at::MemoryFormat::Contiguous);
+}
+
 // The formulas say themselves in what type they compute.
 const c10::DispatchKeySet kAutocast = c10::autocast_dispatch_keyset;
 
@@ -99,8 +106,10 @@ Tensors backward(const Tensors& gradients, const Tensors& numbers, const torch::
   found.insert(found.end() - static_cast<ptrdiff_t>(rows.size()), buffers, torch::Tensor());
   Tensors like = numbers;
   like.insert(like.end(), rows.begin(), rows.end());
-  for (size_t i = 0; i < found.size(); ++i)
+  for (size_t i = 0; i < found.size(); ++i) {
     if (!found[i].defined()) found[i] = torch::zeros_like(like[i]);
+    found[i] = as_result(found[i]);
+  }
   return found;
 }
 
