@@ -1,7 +1,9 @@
 """Temperatures on models of transformers: the same numbers as the program's, in both directions, and nothing silently lost."""
 
+import copy
 import json
 import pathlib
+import pickle
 import shutil
 import warnings
 
@@ -196,6 +198,43 @@ def test_numbers_alone_go_on_the_model_they_were_learned_for(tmp_path):
         tempera.load(models.make("llama", num_attention_heads=8, num_key_value_heads=4), tmp_path / "temps")
     with pytest.raises(FileNotFoundError, match="no folder of tempera.save"):
         tempera.load(models.make("llama"), tmp_path)
+
+
+@pytest.mark.parametrize("attention", ["eager", "tempera"])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "gpt_neox", "bert"])
+def test_a_copy_has_a_temperature_of_its_own(family, attention):
+    ids = models.tokens()
+    model = with_temperature(family, "ssmax")
+    model.set_attn_implementation(attention)
+    before, copied = logits(model, ids), copy.deepcopy(model)
+    pickled = pickle.loads(pickle.dumps(model))
+    models.stir(model, seed=2)
+    assert not torch.allclose(logits(model, ids), before, atol=1e-3)
+    for other in (copied, pickled):
+        assert torch.equal(logits(other, ids), before) and tempera.describe(other) == tempera.describe(model)
+
+
+def test_a_copied_cache_has_rows_of_its_own():
+    ids = models.tokens()
+    model, cache = with_temperature("llama", "focal-learned"), transformers.DynamicCache()
+    logits(model, ids, past_key_values=cache)
+    copied = copy.deepcopy(cache)
+    copied.reorder_cache(torch.tensor([1, 1]))
+    kept, moved = logits(model, ids[:, :1], past_key_values=cache), logits(model, ids[:, :1], past_key_values=copied)
+    whole = logits(model, torch.cat([ids, ids[:, :1]], 1))[:, -1:]
+    assert torch.allclose(kept, whole, atol=1e-4)
+    assert torch.allclose(moved, logits(model, torch.cat([ids[[1, 1]], ids[:, :1]], 1))[:, -1:], atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["llama", "bert"])
+def test_a_classifier_opens_again(family, tmp_path):
+    opener = transformers.AutoModelForSequenceClassification
+    model = opener.from_config(transformers.AutoConfig.for_model(family, **models.CONFIGS[family])).eval()
+    models.stir(tempera.apply(model, "ssa")).save_pretrained(tmp_path / "model")
+    ids = models.tokens()
+    with torch.no_grad():
+        before, after = (each(ids, return_dict=False)[0] for each in (model, opener.from_pretrained(tmp_path / "model").eval()))
+    assert torch.equal(before, after)
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox", "olmo2", "bert"])

@@ -102,10 +102,11 @@ def train(method, freeze):
     model = models.stir(tempera.apply(models.make("llama"), method, freeze=freeze)).train()
     wrapped, losses = by_trainer(model, f"{name}.trainer") if WAY == "trainer_fsdp2" else step_by_step(model)
     tempera.save(wrapped, f"{name}.temps")
+    folded = tempera.fold(wrapped).state_dict() if method == "head,value" else {}
     with tempera._model._gathered(model.parameters()):
         state = {name: value.full_tensor() if hasattr(value, "full_tensor") else value for name, value in model.state_dict().items()}
         if dist.get_rank() == 0:
-            torch.save({"losses": losses, "state": state}, f"{name}.pt")
+            torch.save({"losses": losses, "state": state, "folded": folded}, f"{name}.pt")
 
 
 dist.init_process_group("gloo")

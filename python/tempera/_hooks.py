@@ -5,6 +5,7 @@ that gradient checkpointing sees them again. Every attention makes its scales fr
 "tempera" they go into the kernel; with any other one the projections' results, or those of the QK-norm, are multiplied with them.
 """
 
+import functools
 from typing import Any, NamedTuple, Optional
 
 import torch
@@ -86,21 +87,22 @@ def rows_of(mask: Any, position_ids: Optional[Tensor], past: Any, tokens: Option
 
 def model_hook(names: list[str], causal: bool) -> Any:
     """A forward pre-hook of the model without its head; `names` are those of its positional arguments."""
+    return functools.partial(_before_model, names, causal)
 
-    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        given = {**dict(zip(names, args)), **kwargs}
-        tokens = given.get("input_ids")
-        given_rows: Tensor = tokens if tokens is not None else given["inputs_embeds"]
-        rows = rows_of(given.get("attention_mask"), given.get("position_ids"), given.get("past_key_values"), tokens,
-                       (given_rows.shape[0], given_rows.shape[1]), causal, given_rows.device)
-        added = {ROWS: rows}
-        source = given.get("encoder_hidden_states")
-        if source is not None:
-            added[SOURCE] = rows_of(given.get("encoder_attention_mask"), None, None, None, (source.shape[0], source.shape[1]), False,
-                                    source.device)
-        return args, {**kwargs, **added}
 
-    return hook
+def _before_model(names: list[str], causal: bool, module: nn.Module, args: tuple[Any, ...],
+                  kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    given = {**dict(zip(names, args)), **kwargs}
+    tokens = given.get("input_ids")
+    given_rows: Tensor = tokens if tokens is not None else given["inputs_embeds"]
+    rows = rows_of(given.get("attention_mask"), given.get("position_ids"), given.get("past_key_values"), tokens,
+                   (given_rows.shape[0], given_rows.shape[1]), causal, given_rows.device)
+    added = {ROWS: rows}
+    source = given.get("encoder_hidden_states")
+    if source is not None:
+        added[SOURCE] = rows_of(given.get("encoder_attention_mask"), None, None, None, (source.shape[0], source.shape[1]), False,
+                                source.device)
+    return args, {**kwargs, **added}
 
 
 # -- of one attention --------------------------------------------------------------------------------------------------------------
@@ -113,15 +115,13 @@ class _States:
         self.layers: dict[tuple[int, bool], Tensor] = {}
         for name in ("reorder_cache", "batch_repeat_interleave", "batch_select_indices"):
             if hasattr(cache, name):
-                setattr(cache, name, self._following(name, getattr(cache, name)))
+                setattr(cache, name, functools.partial(self._follow, name, getattr(cache, name)))
 
-    def _following(self, name: str, original: Any) -> Any:
-        def followed(argument: Any) -> Any:
-            for layer, state in self.layers.items():
-                repeat = name == "batch_repeat_interleave"
-                self.layers[layer] = state.repeat_interleave(argument, 0) if repeat else state[argument]
-            return original(argument)
-        return followed
+    def _follow(self, name: str, original: Any, argument: Any) -> Any:
+        for layer, state in self.layers.items():
+            repeat = name == "batch_repeat_interleave"
+            self.layers[layer] = state.repeat_interleave(argument, 0) if repeat else state[argument]
+        return original(argument)
 
     def last(self, layer: tuple[int, bool], length: int) -> Optional[Tensor]:
         if length == 0:
@@ -209,43 +209,35 @@ def _apply(pending: Pending, side: str, out: Tensor, heads: int, has_norm: bool)
     return scaled(out, values)
 
 
-def _split_hook(temperature: Temperature, parts: Parts, side: str) -> Any:
+# The hooks are these functions with what they need beforehand, not functions inside others: a copy of a model copies it, too.
+
+
+def _after_projection(temperature: Temperature, parts: Parts, side: str, module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
+    pending = temperature.pending
     heads = parts.heads if side == "q" else parts.kv_heads
-    has_norm = parts.norms is not None and side != "v"
-
-    def hook(module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
-        pending = temperature.pending
-        return out if pending is None else _apply(pending, side, out, heads, has_norm)
-
-    return hook
+    return out if pending is None else _apply(pending, side, out, heads, parts.norms is not None and side != "v")
 
 
-def _joined_hook(temperature: Temperature, parts: Parts) -> Any:
-    def hook(module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
-        pending = temperature.pending
-        if pending is None:
-            return out
-        if parts.by_head:
-            q, k, v = (part.flatten(2) for part in out.unflatten(-1, (parts.heads, 3, parts.size)).unbind(3))
-        else:
-            q, k, v = out.split([parts.heads * parts.size, parts.kv_heads * parts.size, parts.kv_heads * parts.size], -1)
-        new = (_apply(pending, "q", q, parts.heads, False), _apply(pending, "k", k, parts.kv_heads, False),
-               _apply(pending, "v", v, parts.kv_heads, False))
-        if new[0] is q and new[1] is k and new[2] is v:
-            return out
-        if parts.by_head:
-            return torch.stack([part.unflatten(-1, (parts.heads, parts.size)) for part in new], 3).flatten(2)
-        return torch.cat(new, -1)
-
-    return hook
+def _after_joined(temperature: Temperature, parts: Parts, module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
+    pending = temperature.pending
+    if pending is None:
+        return out
+    if parts.by_head:
+        q, k, v = (part.flatten(2) for part in out.unflatten(-1, (parts.heads, 3, parts.size)).unbind(3))
+    else:
+        q, k, v = out.split([parts.heads * parts.size, parts.kv_heads * parts.size, parts.kv_heads * parts.size], -1)
+    new = (_apply(pending, "q", q, parts.heads, False), _apply(pending, "k", k, parts.kv_heads, False),
+           _apply(pending, "v", v, parts.kv_heads, False))
+    if new[0] is q and new[1] is k and new[2] is v:
+        return out
+    if parts.by_head:
+        return torch.stack([part.unflatten(-1, (parts.heads, parts.size)) for part in new], 3).flatten(2)
+    return torch.cat(new, -1)
 
 
-def _norm_hook(temperature: Temperature, side: str) -> Any:
-    def hook(module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
-        values = None if temperature.pending is None else getattr(temperature.pending, f"{side}_values")
-        return out if values is None else scaled(out, values)
-
-    return hook
+def _after_norm(temperature: Temperature, side: str, module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
+    values = None if temperature.pending is None else getattr(temperature.pending, f"{side}_values")
+    return out if values is None else scaled(out, values)
 
 
 def install(attention: nn.Module, temperature: Temperature, parts: Parts) -> None:
@@ -254,9 +246,9 @@ def install(attention: nn.Module, temperature: Temperature, parts: Parts) -> Non
     attention.register_forward_pre_hook(_before, with_kwargs=True)
     attention.register_forward_hook(_after)
     if len(parts.projections) == 1:
-        attention.get_submodule(parts.projections[0]).register_forward_hook(_joined_hook(temperature, parts))
+        attention.get_submodule(parts.projections[0]).register_forward_hook(functools.partial(_after_joined, temperature, parts))
     else:
         for side, name in zip("qkv", parts.projections):
-            attention.get_submodule(name).register_forward_hook(_split_hook(temperature, parts, side))
+            attention.get_submodule(name).register_forward_hook(functools.partial(_after_projection, temperature, parts, side))
     for side, name in zip("qk", parts.norms or ()):
-        attention.get_submodule(name).register_forward_hook(_norm_hook(temperature, side))
+        attention.get_submodule(name).register_forward_hook(functools.partial(_after_norm, temperature, side))

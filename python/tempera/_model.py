@@ -37,6 +37,9 @@ def methods() -> list[dict[str, Any]]:
 class TemperatureModel:
     """What a model with a temperature can do beside what its own class does."""
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _blank, (model_class, type(self)._tempera_base), self.__getstate__()  # type: ignore[attr-defined]
+
     def print_trainable_parameters(self) -> None:
         """Prints how many numbers are trained, of how many."""
         parameters = list(self.parameters())  # type: ignore[attr-defined]
@@ -64,6 +67,12 @@ class TemperatureModel:
         return model
 
 
+def _blank(make: Any, base: type) -> Any:
+    """For pickle: an object of a class that has no name in a module, still without its members."""
+    made = make(base)
+    return made.__new__(made)
+
+
 def model_class(base: type) -> type:
     """The class of models of a class of transformers that have a temperature."""
     if issubclass(base, TemperatureModel):
@@ -71,7 +80,8 @@ def model_class(base: type) -> type:
     if base not in _CLASSES:
         def __init__(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
             base.__init__(self, config, *args, **kwargs)  # type: ignore[call-arg]
-            if getattr(config, "tempera", None) is not None:
+            # A model inside of another may have it from a constructor of its own.
+            if getattr(config, "tempera", None) is not None and not temperatures(self):
                 _install(self, config.tempera)
 
         # transformers goes by the class's name where files name tensors otherwise than modules do: it stays.
@@ -87,8 +97,12 @@ def config_class(base: type) -> type:
         return base
     if base not in _CLASSES:
         _CLASSES[base] = type(_PREFIX + base.__name__, (base,), {
-            "to_json_string": _config_text, "__module__": __name__, "_tempera_base": base, "tempera": None, "tempera_weights": None})
+            "to_json_string": _config_text, "__reduce_ex__": _reduce_config, "__module__": __name__, "_tempera_base": base, "tempera": None, "tempera_weights": None})
     return _CLASSES[base]
+
+
+def _reduce_config(self: Any, protocol: Any) -> Any:
+    return _blank, (config_class, type(self)._tempera_base), self.__getstate__()
 
 
 def base_config(config: Any) -> Any:
