@@ -194,8 +194,11 @@ def test_numbers_alone_go_on_the_model_they_were_learned_for(tmp_path):
     assert torch.equal(logits(again, ids), logits(model, ids))
     with pytest.raises(FileExistsError, match="nothing is overwritten"):
         tempera.save(model, tmp_path / "temps")
+    other = models.make("llama", num_attention_heads=8, num_key_value_heads=4)
+    before = logits(other, ids)
     with pytest.raises(ValueError, match="of another model"):
-        tempera.load(models.make("llama", num_attention_heads=8, num_key_value_heads=4), tmp_path / "temps")
+        tempera.load(other, tmp_path / "temps")
+    assert tempera.describe(other) is None and not tempera.temperatures(other) and torch.equal(logits(other, ids), before)
     with pytest.raises(FileNotFoundError, match="no folder of tempera.save"):
         tempera.load(models.make("llama"), tmp_path)
 

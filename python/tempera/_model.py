@@ -143,8 +143,10 @@ def _find(model: Any, name: str) -> nn.Module:
     raise ValueError(f"the model has no module {name}, which its family's files name")
 
 
-def _install(model: Any, temperature: dict[str, Any]) -> None:
-    found = _library.ask_json("attentions", json.dumps(_base_json(model.config)), json.dumps(temperature))
+def _planned(model: Any, temperature: dict[str, Any]) -> tuple[list[dict[str, Any]], list[Temperature]]:
+    """The attentions of a model that get a temperature, in the program's words, and what each of them gets."""
+    config = {**_base_json(model.config), "architectures": [type(model).__name__]}
+    found = _library.ask_json("attentions", json.dumps(config), json.dumps(temperature))
     chosen = [layer for layer in found["attentions"] if layer["has_temperature"]]
     made = []
     for layer in chosen:
@@ -152,6 +154,11 @@ def _install(model: Any, temperature: dict[str, Any]) -> None:
         scales = Temperature(json.dumps({"temperature": temperature, "shape": {**layer["shape"], "layer": 0}}))
         scales.window = layer["window"]
         made.append(scales)
+    return chosen, made
+
+
+def _install(model: Any, temperature: dict[str, Any]) -> None:
+    chosen, made = _planned(model, temperature)
     attentions = [_find(model, layer["module"]) for layer in chosen]
     for layer, attention, scales in zip(chosen, attentions, made):
         # What quantised projections have may be no parameter, nor a buffer.
@@ -163,7 +170,7 @@ def _install(model: Any, temperature: dict[str, Any]) -> None:
                                          shape["heads"], shape["kv_heads"], shape["qk_size"]))
     base: Any = model.base_model
     halves = [(base.encoder, False), (base.decoder, True)] if model.config.is_encoder_decoder else [
-        (base, found["attentions"][0]["shape"]["kind"] == "causal")]
+        (base, chosen[0]["shape"]["kind"] == "causal")]
     for half, causal in halves:
         names = list(inspect.signature(half.forward).parameters)
         half.register_forward_pre_hook(model_hook(names, causal), with_kwargs=True)
@@ -184,17 +191,7 @@ def temperatures(model: nn.Module) -> list[Temperature]:
     return [module for module in model.modules() if isinstance(module, Temperature)]
 
 
-def apply(model: Any, method: str, *, layers: str = "all", freeze: bool = True, **options: Any) -> Any:
-    """Gives a model of transformers a temperature, in place, and returns it.
-
-    method: one of `tempera.methods()`, or a product such as "head,value". layers: "all", "4-" or "0-3,6". options: those of the
-    method; their defaults are those of a model trained without it, with which most methods start as plain attention, to the bit.
-    freeze: only the temperature's numbers keep requires_grad.
-
-    >>> model = tempera.apply(small_model(), "head,value")
-    >>> model.print_trainable_parameters()
-    trainable params: 12 || all params: 21,676 || trainable%: 0.0554
-    """
+def _require_plain(model: Any, method: str) -> None:
     from transformers import PreTrainedModel
 
     if isinstance(model, (str, os.PathLike)):
@@ -206,10 +203,24 @@ def apply(model: Any, method: str, *, layers: str = "all", freeze: bool = True, 
         given = model.config.tempera["method"]
         raise ValueError(f"the model has the temperature '{given}' already; give a product such as '{given},{method}' to the model as it "
                          "was, or fold this one (tempera.fold)")
+
+
+def apply(model: Any, method: str, *, layers: str = "all", freeze: bool = True, **options: Any) -> Any:
+    """Gives a model of transformers a temperature, in place, and returns it.
+
+    method: one of `tempera.methods()`, or a product such as "head,value". layers: "all", "4-" or "0-3,6". options: those of the
+    method; their defaults are those of a model trained without it, with which most methods start as plain attention, to the bit.
+    freeze: only the temperature's numbers keep requires_grad.
+
+    >>> model = tempera.apply(small_model(), "head,value")
+    >>> model.print_trainable_parameters()
+    trainable params: 12 || all params: 21,676 || trainable%: 0.0554
+    """
+    _require_plain(model, method)
     temperature = _library.ask_json("temperature", json.dumps({"method": method, "layers": layers, **options}))
     base = type(model)
-    model.config.architectures = [base.__name__]
     _install(model, temperature)
+    model.config.architectures = [base.__name__]
     model.config.__class__ = config_class(type(model.config))
     model.config.tempera = temperature
     model.__class__ = model_class(base)
@@ -325,15 +336,17 @@ def load(model: Any, folder: Union[str, os.PathLike[str]], *, freeze: bool = Tru
         model = AutoModelForCausalLM.from_pretrained(model)
     temperature = dict(json.loads((source / _DESCRIPTION).read_text(encoding="utf-8"))["temperature"])
     given = load_file(str(source / _NUMBERS))
-    apply(model, temperature.pop("method"), layers=temperature.pop("layers"), freeze=freeze, **temperature)
-    expected = _numbers(model)
+    _require_plain(model, temperature["method"])
+    expected = {f"{layer['module']}.temperature.{name}": number for layer, scales in zip(*_planned(model, temperature))
+                for name, number in scales.state_dict().items()}
     for name in sorted(expected.keys() | given.keys()):
         here, there = (tuple(tensors[name].shape) if name in tensors else None for tensors in (expected, given))
         if here != there:
             raise ValueError(f"{source / _NUMBERS}: {name} has the shape {there}, and the model wants {here}: the numbers are of another "
                              "model")
+    apply(model, temperature.pop("method"), layers=temperature.pop("layers"), freeze=freeze, **temperature)
     with torch.no_grad():
-        for name, tensor in expected.items():
+        for name, tensor in _numbers(model).items():
             tensor.copy_(given[name])
     return model
 
