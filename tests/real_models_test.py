@@ -132,6 +132,16 @@ def test_smollm2_answers_as_in_transformers(smollm2, question, reference):
         assert told["answer"] == answer
 
 
+@pytest.mark.parametrize("method", ["softmax", "ssa"])
+def test_a_new_temperature_changes_no_bit_of_smollm2(method, smollm2, question):
+    import python_models  # noqa: F401  it knows where the package lies
+    tempera = pytest.importorskip("tempera", exc_type=ImportError)
+    _, _, ids = question
+    model = transformers.AutoModelForCausalLM.from_pretrained(smollm2, dtype=torch.float32, attn_implementation="sdpa").eval()
+    before = theirs(model, ids)
+    assert torch.equal(theirs(tempera.apply(model, method), ids), before)
+
+
 @pytest.mark.skipif(not LONG, reason="tests/families_test.py does it with small models; set TEMPERA_LONG=1")
 @pytest.mark.parametrize("dtype", ["fp16", "q8_0"])
 def test_smollm2_as_gguf_again(dtype, smollm2, question, reference, tmp_path):
