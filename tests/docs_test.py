@@ -23,7 +23,7 @@ def page_id(page):
 
 def prose(text):
     """The page without its code blocks."""
-    return re.sub(r"^```.*?^```|^ {4}.*$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"^```.*?^```|^ {4}[^\n]*$", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def code(text):
@@ -60,6 +60,11 @@ def test_links_resolve(page):
         assert there.exists(), f"{target} does not exist"
         if anchor:
             assert anchor in anchors(there), f"{target}: no heading gives this anchor"
+
+
+@pytest.mark.parametrize("page", [*PAGES, *(ROOT / "docs" / "notes").glob("*.md")], ids=page_id)
+def test_prose_has_short_lines(page):
+    assert [line for line in prose(page.read_text()).splitlines() if len(line) > 120 and not line.lstrip().startswith("|")] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
