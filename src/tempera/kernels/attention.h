@@ -89,10 +89,12 @@ struct Scale {
   bool active() const { return rows || recipe.active(); }
 };
 
-template <class T>
+// Keys and values are of the type C: of T, or in a cache that is decoded, of fewer bits.
+template <class T, class C = T>
 struct AttentionParams {
   Shape shape;
-  Rows<const T> q, k, v;
+  Rows<const T> q;
+  Rows<const C> k, v;
   Mask mask;
   Real<T> scale = 1;
   Scale<T> q_scale, k_scale, v_scale;  // one number a query head (q) or kv head (k, v) and row
@@ -164,20 +166,21 @@ void attention_backward(const AttentionParams<T>& params, const AttentionGradien
 // row i of sequence b stands at position lengths[b] - q_rows + i; mask.query_offset is ignored.
 // Scales of k and v are finished rows only, laid out like k and v. Paged: k, v (and their scales)
 // have `batch` as the stride between blocks of `block_size` rows, and logical row j of sequence b
-// is row j % block_size of block block_table[b * table_stride + j / block_size].
-template <class T>
+// is row j % block_size of block block_table[b * table_stride + j / block_size]. C is T, BFloat16 or
+// int8_t, which are whole numbers: what makes a row of them is in the scales.
+template <class T, class C = T>
 struct DecodeParams {
-  AttentionParams<T> attention;
+  AttentionParams<T, C> attention;
   const int32_t* lengths = nullptr;  // (batch): rows of the cache in use, the new ones included
   const int32_t* block_table = nullptr;
   int64_t table_stride = 0;
   int64_t block_size = 0;
 };
 
-template <class T>
-size_t decode_workspace(const DecodeParams<T>& params, int workers);
-template <class T>
-void decode(const DecodeParams<T>& params, const AttentionOutputs<T>& outputs, Parallel& parallel,
-            void* workspace);
+template <class T, class C>
+size_t decode_workspace(const DecodeParams<T, C>& params, int workers);
+template <class T, class C>
+void decode(const DecodeParams<T, C>& params, const AttentionOutputs<T>& outputs,
+            Parallel& parallel, void* workspace);
 
 }  // namespace tempera::kernels

@@ -262,6 +262,92 @@ TYPED_TEST(CpuAttention, DecodeEqualsTheLastRowsOfTheForwardPass) {
           << actual[r].place(i);
 }
 
+// A cache of keys or values of fewer bits, where the problem's lie; the problem gets what is left
+// of its numbers.
+template <class C, class T>
+Tensor<C> narrowed(Problem<T>& problem, const char* name, double factor) {
+  Tensor<T>& wide = problem.tensors().at(name);
+  Tensor<C> narrow(wide.extent(), problem.settings().layout, problem.settings().offset);
+  for (int64_t i = 0; i < wide.extent().count(); ++i) {
+    const double value = to_double(wide.at(i)) / factor;
+    if (std::isnan(value)) continue;  // not in use
+    narrow.at(i) = from_double<C>(value);
+    wide.at(i) = from_double<T>(to_double(narrow.at(i)));
+  }
+  return narrow;
+}
+
+// Whole numbers up to about 100; the logits stay as they were.
+template <class C>
+constexpr double kStep = std::is_same_v<C, int8_t> ? 1.0 / 32 : 1;
+
+template <class C, class T>
+struct Narrowed {
+  explicit Narrowed(Problem<T>& problem)
+      : k(narrowed<C>(problem, "k", kStep<C>)), v(narrowed<C>(problem, "v", kStep<C>)) {
+    problem.params().scale *= static_cast<Real<T>>(kStep<C>);
+  }
+  Tensor<C> k, v;
+};
+
+template <class C, class T>
+std::vector<Result> run_narrow(Problem<T>& problem, Narrowed<C, T>& cache, Parallel& parallel) {
+  problem.poison_results();
+  const DecodeParams<T> wide = problem.decode_params();
+  const AttentionParams<T>& a = wide.attention;
+  const DecodeParams<T, C> params{
+      {a.shape, a.q, cache.k.input(), cache.v.input(), a.mask, a.scale, a.q_scale, a.k_scale,
+       a.v_scale, a.bias, a.cap, a.post, a.sinks, a.dropout, a.seed},
+      wide.lengths,
+      wide.block_table,
+      wide.table_stride,
+      wide.block_size};
+  Workspace workspace(decode_workspace(params, parallel.workers()));
+  decode(params, problem.outputs(), parallel, workspace.data());
+  EXPECT_TRUE(workspace.guard_intact()) << "decode ran over its workspace";
+  return problem.output_results();
+}
+
+template <class T, class C>
+struct Pair {
+  using Query = T;
+  using Cached = C;
+};
+template <class P>
+class CpuNarrowCache : public testing::Test {};
+struct PairNames {
+  template <class P>
+  static std::string GetName(int) {
+    return concat(std::is_same_v<typename P::Query, float> ? "float" : "bf16", "_",
+                  std::is_same_v<typename P::Cached, int8_t> ? "int8" : "bf16");
+  }
+};
+using Pairs = testing::Types<Pair<float, BFloat16>, Pair<float, int8_t>, Pair<BFloat16, int8_t>>;
+TYPED_TEST_SUITE(CpuNarrowCache, Pairs, PairNames);
+
+TYPED_TEST(CpuNarrowCache, EveryCaseAgreesWithTheReferenceOnItsRoundedKeysAndValues) {
+  using T = typename TypeParam::Query;
+  using C = typename TypeParam::Cached;
+  Serial serial;
+  const auto three = make_thread_pool(3);
+  for (const Case& c : decode_cases()) {
+    Problem<double> oracle(c, kPrecision<T>);
+    Problem<float> yardstick(c, kPrecision<T>);
+    Problem<T> problem(c, kPrecision<T>);
+    const Narrowed<C, double> exact_cache(oracle);
+    const Narrowed<C, float> naive_cache(yardstick);
+    Narrowed<C, T> cache(problem);
+    const std::vector<Result> exact = run_reference(oracle, /*bf16_out=*/false);
+    const std::vector<Result> naive = run_reference(yardstick, std::is_same_v<T, BFloat16>);
+    for (Parallel* parallel : {static_cast<Parallel*>(&serial), three.get()}) {
+      SCOPED_TRACE(concat(parallel->workers(), " workers"));
+      const std::vector<Result> first = run_narrow(problem, cache, *parallel);
+      expect_agreement<T>(c, first, naive, exact);
+      expect_equal(c, first, run_narrow(problem, cache, *parallel));
+    }
+  }
+}
+
 TYPED_TEST(CpuAttention, BadCallsThrow) {
   using T = TypeParam;
   Serial serial;

@@ -79,6 +79,18 @@ struct RotaryParams {
 template <class T>
 void rotary(const RotaryParams<T>& params, Parallel& parallel);
 
+// Rows of whole numbers: x = factor * y, where the largest number of a row is 127 or -127. A row that
+// is not finite has a NaN as its factor.
+template <class T>
+struct QuantizeParams {
+  int64_t batch = 0, heads = 0, rows = 0, size = 0;
+  Rows<const T> x;
+  Rows<int8_t> y;
+  Rows<float> factor;  // one column
+};
+template <class T>
+void quantize(const QuantizeParams<T>& params, Parallel& parallel);
+
 // The cross-entropy of every row of logits against its target, with label smoothing, and in place
 // of the logits the gradient times `factor`. A row whose target is negative has loss 0 and gradient
 // 0.

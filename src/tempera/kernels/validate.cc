@@ -84,8 +84,8 @@ void check_output(const char* name, const Rows<T>& rows, const Extent& extent) {
   }
 }
 
-template <class T>
-void check_scale(const char* name, const Scale<T>& scale, const Rows<const T>& operand,
+template <class T, class C>
+void check_scale(const char* name, const Scale<T>& scale, const Rows<const C>& operand,
                  const Extent& extent) {
   const Recipe<T>& recipe = scale.recipe;
   TEMPERA_CHECK(!recipe.g || recipe.log_n || extent.empty(), name,
@@ -96,7 +96,7 @@ void check_scale(const char* name, const Scale<T>& scale, const Rows<const T>& o
   TEMPERA_CHECK(recipe.size >= 1, name, " recipe: w is given, and its source has ", recipe.size,
                 " columns; at least 1 expected");
   check_present("the source of a recipe with w", recipe.source, extent);
-  if (!recipe.source || recipe.source.data != operand.data) return;
+  if (!recipe.source || static_cast<const void*>(recipe.source.data) != operand.data) return;
   TEMPERA_CHECK(recipe.size == extent.size && recipe.source.batch == operand.batch &&
                     recipe.source.head == operand.head && recipe.source.row == operand.row,
                 name,
@@ -104,8 +104,8 @@ void check_scale(const char* name, const Scale<T>& scale, const Rows<const T>& o
                 recipe.size, " columns instead of ", extent.size);
 }
 
-template <class T>
-void check_params(const AttentionParams<T>& p) {
+template <class T, class C>
+void check_params(const AttentionParams<T, C>& p) {
   const Shape& s = p.shape;
   check_shape<T>(s);
   check_mask(p.mask, s);
@@ -184,9 +184,9 @@ void validate(const AttentionParams<T>& params, const AttentionGradients<T>& gra
                 gradients.bias.row == 0 ? 1 : s.q_rows, s.kv_rows});
 }
 
-template <class T>
-void validate(const DecodeParams<T>& params, const AttentionOutputs<T>& outputs) {
-  const AttentionParams<T>& attention = params.attention;
+template <class T, class C>
+void validate(const DecodeParams<T, C>& params, const AttentionOutputs<T>& outputs) {
+  const AttentionParams<T, C>& attention = params.attention;
   const Shape& s = attention.shape;
   check_params(attention);
   check_outputs(s, outputs);
@@ -220,6 +220,9 @@ void validate(const DecodeParams<T>& params, const AttentionOutputs<T>& outputs)
 TEMPERA_INSTANTIATE(double)
 TEMPERA_INSTANTIATE(float)
 TEMPERA_INSTANTIATE(BFloat16)
+template void validate(const DecodeParams<float, BFloat16>&, const AttentionOutputs<float>&);
+template void validate(const DecodeParams<float, int8_t>&, const AttentionOutputs<float>&);
+template void validate(const DecodeParams<BFloat16, int8_t>&, const AttentionOutputs<BFloat16>&);
 #undef TEMPERA_INSTANTIATE
 
 }  // namespace tempera::kernels

@@ -11,7 +11,7 @@ template <class T>
 void validate(const AttentionParams<T>& params, const AttentionOutputs<T>& outputs);
 template <class T>
 void validate(const AttentionParams<T>& params, const AttentionGradients<T>& gradients);
-template <class T>
-void validate(const DecodeParams<T>& params, const AttentionOutputs<T>& outputs);
+template <class T, class C>
+void validate(const DecodeParams<T, C>& params, const AttentionOutputs<T>& outputs);
 
 }  // namespace tempera::kernels

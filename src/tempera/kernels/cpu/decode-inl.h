@@ -15,10 +15,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace tempera::kernels::cpu::HWY_NAMESPACE {
 
-template <class T>
+template <class T, class C>
 class DecodeTask {
  public:
-  DecodeTask(const DecodeParams<T>& params, const AttentionOutputs<T>& outputs,
+  DecodeTask(const DecodeParams<T, C>& params, const AttentionOutputs<T>& outputs,
              const DecodeScratch& scratch)
       : d_(params),
         p_(params.attention),
@@ -88,21 +88,21 @@ class DecodeTask {
     }
   }
 
-  HWY_INLINE static void prefetch(const Rows<const T>& rows, const Slot& at, int64_t kv_head,
+  HWY_INLINE static void prefetch(const Rows<const C>& rows, const Slot& at, int64_t kv_head,
                                   int64_t size) {
-    constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
-    const T* row = rows.at(at.outer, kv_head, at.row);
+    constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(C));
+    const C* row = rows.at(at.outer, kv_head, at.row);
     for (int64_t c = 0; c < size; c += kLine) hwy::Prefetch(row + c);
   }
 
   // Keys [key, key + width) of a part that ends at `end`.
   void block(int64_t b, int64_t kv_head, int64_t key, int64_t width, int64_t end) const {
     const int64_t rows = group_ * p_.shape.q_rows;
-    const T* values[kBlock];
+    const C* values[kBlock];
     float value_scale[kBlock];
     for (int64_t j = 0; j < width; ++j) {
       const Slot at = slot(b, key + j);
-      const T* k = p_.k.at(at.outer, kv_head, at.row);
+      const C* k = p_.k.at(at.outer, kv_head, at.row);
       // The next block's key, and this block's value: both streams keep flowing while one is worked
       // on.
       if (key + kBlock + j < end)
@@ -133,7 +133,7 @@ class DecodeTask {
             std::clamp<int64_t>(std::min<int64_t>(seen.end, d_.lengths[b]) - key, begin, width)};
   }
 
-  HWY_INLINE void add_values(const float* p, const T* const* values, const float* value_scale,
+  HWY_INLINE void add_values(const float* p, const C* const* values, const float* value_scale,
                              KeyRange span, float* out) const {
     constexpr int64_t kVectors = 4;
     const int64_t size = p_.shape.v_size;
@@ -175,10 +175,10 @@ class DecodeTask {
       store(hn::MulAdd(set(theirs), load(part + c), hn::Mul(set(mine), load(out + c))), out + c);
   }
 
-  const DecodeParams<T>& d_;
-  const AttentionParams<T>& p_;
+  const DecodeParams<T, C>& d_;
+  const AttentionParams<T, C>& p_;
   const DecodeScratch& w_;
-  const SoftmaxRows<T> softmax_;
+  const SoftmaxRows<T, C> softmax_;
   const int64_t group_;
   const int64_t qk_stride_;
   const int64_t v_stride_;

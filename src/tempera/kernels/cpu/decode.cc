@@ -1,3 +1,5 @@
+#include "tempera/kernels/cpu/decode_table.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tempera/kernels/cpu/decode.cc"
 #include "tempera/kernels/cpu/targets.h"
@@ -11,33 +13,29 @@
 HWY_BEFORE_NAMESPACE();
 namespace tempera::kernels::cpu::HWY_NAMESPACE {
 
-template <class T>
-HWY_INLINE void run_decode(const DecodeParams<T>& params, const AttentionOutputs<T>& outputs,
-                           const DecodePlan& plan, float* head_max, Parallel& parallel) {
+template <class T, class C>
+void run_decode(const DecodeParams<T, C>& params, const AttentionOutputs<T>& outputs,
+                const DecodePlan& plan, float* head_max, Parallel& parallel) {
   const Shape& s = params.attention.shape;
   parallel.run(plan.tasks(), [&](int64_t task, int worker) {
     const DecodeScratch scratch = plan.worker(worker);
     const int64_t unit = task / plan.splits();
     const int64_t b = unit / s.kv_heads;
-    DecodeTask<T>(params, outputs, scratch)
+    DecodeTask<T, C>(params, outputs, scratch)
         .run(b, unit % s.kv_heads, plan.keys(task % plan.splits(), params.lengths[b]),
              plan.part(task));
   });
   parallel.run(s.batch * s.kv_heads, [&](int64_t unit, int worker) {
     const DecodeScratch scratch = plan.worker(worker);
-    DecodeTask<T>(params, outputs, scratch)
+    DecodeTask<T, C>(params, outputs, scratch)
         .merge(unit / s.kv_heads, unit % s.kv_heads, plan, head_max);
   });
 }
 
-void decode_float(const DecodeParams<float>& params, const AttentionOutputs<float>& outputs,
-                  const DecodePlan& plan, float* head_max, Parallel& parallel) {
-  run_decode(params, outputs, plan, head_max, parallel);
-}
-void decode_bfloat16(const DecodeParams<BFloat16>& params,
-                     const AttentionOutputs<BFloat16>& outputs, const DecodePlan& plan,
-                     float* head_max, Parallel& parallel) {
-  run_decode(params, outputs, plan, head_max, parallel);
+// The functions of this target, as Highway's dispatch wants them: behind plain functions.
+DecodeTable decode_table() {
+  return {&run_decode<float, float>, &run_decode<float, BFloat16>, &run_decode<float, int8_t>,
+          &run_decode<BFloat16, BFloat16>, &run_decode<BFloat16, int8_t>};
 }
 
 }  // namespace tempera::kernels::cpu::HWY_NAMESPACE
@@ -46,8 +44,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tempera::kernels {
 namespace cpu {
-HWY_EXPORT(decode_float);
-HWY_EXPORT(decode_bfloat16);
+HWY_EXPORT(decode_table);
 
 namespace {
 
@@ -65,17 +62,17 @@ bool is_empty(const Shape& s) { return s.batch == 0 || s.q_heads == 0 || s.q_row
 }  // namespace
 }  // namespace cpu
 
-template <class T>
-size_t decode_workspace(const DecodeParams<T>& params, int workers) {
+template <class T, class C>
+size_t decode_workspace(const DecodeParams<T, C>& params, int workers) {
   if (cpu::is_empty(params.attention.shape)) return 0;
   cpu::Arena arena;
   cpu::DecodeWorkspace(arena, params.attention.shape, workers, params.block_table != nullptr);
   return arena.used();
 }
 
-template <class T>
-void decode(const DecodeParams<T>& params, const AttentionOutputs<T>& outputs, Parallel& parallel,
-            void* workspace) {
+template <class T, class C>
+void decode(const DecodeParams<T, C>& params, const AttentionOutputs<T>& outputs,
+            Parallel& parallel, void* workspace) {
   validate(params, outputs);
   cpu::select_isa();
   const Shape& shape = params.attention.shape;
@@ -87,13 +84,8 @@ void decode(const DecodeParams<T>& params, const AttentionOutputs<T>& outputs, P
   cpu::Arena arena(workspace);
   const cpu::DecodeWorkspace memory(arena, shape, parallel.workers(),
                                     params.block_table != nullptr);
-  if constexpr (std::is_same_v<T, float>) {
-    HWY_DYNAMIC_DISPATCH(cpu::decode_float)
-    (params, outputs, memory.plan, memory.head_max, parallel);
-  } else {
-    HWY_DYNAMIC_DISPATCH(cpu::decode_bfloat16)
-    (params, outputs, memory.plan, memory.head_max, parallel);
-  }
+  std::get<cpu::Decode<T, C>>(HWY_DYNAMIC_DISPATCH(cpu::decode_table)())(
+      params, outputs, memory.plan, memory.head_max, parallel);
   if (!outputs.head_max) return;
   for (int64_t h = 0; h < shape.q_heads; ++h) {
     outputs.head_max[h] = memory.head_max[h];
@@ -102,11 +94,16 @@ void decode(const DecodeParams<T>& params, const AttentionOutputs<T>& outputs, P
   }
 }
 
-template size_t decode_workspace(const DecodeParams<float>&, int);
-template size_t decode_workspace(const DecodeParams<BFloat16>&, int);
-template void decode(const DecodeParams<float>&, const AttentionOutputs<float>&, Parallel&, void*);
-template void decode(const DecodeParams<BFloat16>&, const AttentionOutputs<BFloat16>&, Parallel&,
-                     void*);
+#define TEMPERA_INSTANTIATE(T, C)                                                        \
+  template size_t decode_workspace(const DecodeParams<T, C>&, int);                      \
+  template void decode(const DecodeParams<T, C>&, const AttentionOutputs<T>&, Parallel&, \
+                       void*)
+TEMPERA_INSTANTIATE(float, float);
+TEMPERA_INSTANTIATE(float, BFloat16);
+TEMPERA_INSTANTIATE(float, int8_t);
+TEMPERA_INSTANTIATE(BFloat16, BFloat16);
+TEMPERA_INSTANTIATE(BFloat16, int8_t);
+#undef TEMPERA_INSTANTIATE
 
 }  // namespace tempera::kernels
 #endif  // HWY_ONCE

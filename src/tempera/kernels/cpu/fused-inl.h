@@ -152,6 +152,24 @@ HWY_INLINE void rotary_row(const RotaryParams<T>& p, int64_t b, int64_t h, int64
 }
 
 template <class T>
+HWY_INLINE void quantize_row(const QuantizeParams<T>& p, int64_t b, int64_t h, int64_t row) {
+  const T* x = p.x.at(b, h, row);
+  Vec largest = hn::Zero(F32()), zero = hn::Zero(F32());
+  for_vectors(p.size, [&](int64_t c, int64_t left) {
+    const Vec v = load_some(x + c, left);
+    largest = hn::Max(largest, hn::Abs(v));
+    zero = hn::Add(zero, hn::Sub(v, v));  // a NaN where v is not finite, which Max may drop
+  });
+  const float most = max_lanes(largest);
+  *p.factor.at(b, h, row) = most / 127 + sum_lanes(zero);
+  const Vec inverse = set(most > 0 ? 127 / most : 0.0F);
+  int8_t* y = p.y.at(b, h, row);
+  for_vectors(p.size, [&](int64_t c, int64_t left) {
+    store_some(hn::Mul(load_some(x + c, left), inverse), y + c, left);
+  });
+}
+
+template <class T>
 HWY_INLINE void cross_entropy_row(const CrossEntropyParams<T>& p, int64_t row) {
   T* logits = p.logits + row * p.classes;
   const int64_t target = p.targets[row];

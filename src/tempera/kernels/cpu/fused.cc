@@ -59,6 +59,12 @@ struct Fused {
     });
   }
 
+  static void quantize(const QuantizeParams<T>& p, Parallel& parallel) {
+    RowTasks::of(p.batch * p.rows, p.heads * p.size).run(parallel, [&](int64_t row) {
+      for (int64_t h = 0; h < p.heads; ++h) quantize_row(p, row / p.rows, h, row % p.rows);
+    });
+  }
+
   static void cross_entropy(const CrossEntropyParams<T>& p, Parallel& parallel) {
     RowTasks::of(p.rows, p.classes).run(parallel, [&](int64_t row) { cross_entropy_row(p, row); });
   }
@@ -68,8 +74,8 @@ struct Fused {
 template <class T>
 FusedTable<T> table() {
   using F = Fused<T>;
-  return {&F::norm_forward,    &F::norm_backward, &F::swiglu_forward,
-          &F::swiglu_backward, &F::rotary,        &F::cross_entropy};
+  return {&F::norm_forward, &F::norm_backward, &F::swiglu_forward, &F::swiglu_backward,
+          &F::rotary,       &F::quantize,      &F::cross_entropy};
 }
 FusedTable<float> table_float() { return table<float>(); }
 FusedTable<BFloat16> table_bfloat16() { return table<BFloat16>(); }
@@ -138,6 +144,11 @@ void rotary(const RotaryParams<T>& params, Parallel& parallel) {
 }
 
 template <class T>
+void quantize(const QuantizeParams<T>& params, Parallel& parallel) {
+  cpu::fused<T>().quantize(params, parallel);
+}
+
+template <class T>
 void cross_entropy(const CrossEntropyParams<T>& params, Parallel& parallel) {
   cpu::fused<T>().cross_entropy(params, parallel);
 }
@@ -153,6 +164,7 @@ void adamw(const AdamWParams& params, Parallel& parallel) {
   template void swiglu_forward(const SwigluParams<T>&, T*, Parallel&);                           \
   template void swiglu_backward(const SwigluParams<T>&, const T*, T*, Parallel&);                \
   template void rotary(const RotaryParams<T>&, Parallel&);                                       \
+  template void quantize(const QuantizeParams<T>&, Parallel&);                                   \
   template void cross_entropy(const CrossEntropyParams<T>&, Parallel&)
 TEMPERA_INSTANTIATE(float);
 TEMPERA_INSTANTIATE(BFloat16);

@@ -18,6 +18,7 @@ struct FusedTable {
   void (*swiglu_forward)(const SwigluParams<T>&, T*, Parallel&);
   void (*swiglu_backward)(const SwigluParams<T>&, const T*, T*, Parallel&);
   void (*rotary)(const RotaryParams<T>&, Parallel&);
+  void (*quantize)(const QuantizeParams<T>&, Parallel&);
   void (*cross_entropy)(const CrossEntropyParams<T>&, Parallel&);
 };
 

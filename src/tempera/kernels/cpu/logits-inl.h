@@ -60,14 +60,14 @@ struct LogitRow {
   Cap cap;
   Post post;
 
-  template <class T>
-  LogitRow(const AttentionParams<T>& p, int64_t b, int64_t h, int64_t i, int64_t key, KeyRange seen)
+  template <class T, class C>
+  LogitRow(const AttentionParams<T, C>& p, int64_t b, int64_t h, int64_t i, int64_t key, KeyRange seen)
       : bias{p.bias ? p.bias.at(b, h, i) + key : nullptr, seen},
         cap{p.cap},
         post{static_cast<bool>(p.post), p.post ? *p.post.at(b, h, i) : 1.0F} {}
 
-  template <class T>
-  static bool plain(const AttentionParams<T>& p) {
+  template <class T, class C>
+  static bool plain(const AttentionParams<T, C>& p) {
     return !p.bias && p.cap <= 0 && !p.post;
   }
 
@@ -84,8 +84,8 @@ struct Dropout {
   uint32_t threshold;
   float keep;
 
-  template <class T>
-  Dropout(const AttentionParams<T>& p, int64_t b, int64_t h, int64_t i)
+  template <class T, class C>
+  Dropout(const AttentionParams<T, C>& p, int64_t b, int64_t h, int64_t i)
       : given(p.dropout > 0),
         row(dropout_row(p.seed,
                         static_cast<uint64_t>((b * p.shape.q_heads + h) * p.shape.q_rows + i))),

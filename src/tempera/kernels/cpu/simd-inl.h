@@ -39,6 +39,11 @@ HWY_INLINE Vec load(const BFloat16* p) {
   return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(U32(), bits)));
 }
 
+HWY_INLINE Vec load(const int8_t* p) {
+  const hn::Rebind<int8_t, F32> quarter;
+  return hn::ConvertTo(F32(), hn::PromoteTo(I32(), hn::LoadU(quarter, p)));
+}
+
 // Rounds to nearest, ties to even; a NaN stays one.
 HWY_INLINE void store(Vec x, BFloat16* p) {
   const hn::Rebind<uint16_t, F32> half;
@@ -49,6 +54,12 @@ HWY_INLINE void store(Vec x, BFloat16* p) {
   const auto nan = hn::RebindMask(U32(), hn::IsNaN(x));
   const auto high = hn::ShiftRight<16>(hn::IfThenElse(nan, quiet, rounded));
   hn::StoreU(hn::DemoteTo(half, hn::BitCast(I32(), high)), half, reinterpret_cast<uint16_t*>(p));
+}
+
+// Whole numbers, cut to the range: to nearest, ties to even.
+HWY_INLINE void store(Vec x, int8_t* p) {
+  const hn::Rebind<int8_t, F32> quarter;
+  hn::StoreU(hn::DemoteTo(quarter, hn::NearestInt(x)), quarter, p);
 }
 
 HWY_INLINE float to_float(float x) { return x; }

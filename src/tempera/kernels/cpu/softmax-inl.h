@@ -20,10 +20,10 @@ struct RowPlace {
   int64_t row;  // of the queries
 };
 
-template <class T>
+template <class T, class C = T>
 class SoftmaxRows {
  public:
-  SoftmaxRows(const AttentionParams<T>& params, const AttentionOutputs<T>& outputs,
+  SoftmaxRows(const AttentionParams<T, C>& params, const AttentionOutputs<T>& outputs,
               const SoftmaxScratch& scratch)
       : p_(params),
         o_(outputs),
@@ -163,7 +163,7 @@ class SoftmaxRows {
     if (o_.entropy) store(entropy, w_.entropy + r * kAlign);
   }
 
-  const AttentionParams<T>& p_;
+  const AttentionParams<T, C>& p_;
   const AttentionOutputs<T>& o_;
   const SoftmaxScratch& w_;
   const int64_t v_stride_;

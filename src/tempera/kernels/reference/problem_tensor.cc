@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -11,7 +12,7 @@ namespace {
 
 constexpr int64_t kGuard = 64;  // elements
 constexpr uintptr_t kAlignment = 64;
-constexpr int kPoison = 0xFF;  // all bits set: a NaN in every type
+constexpr int kPoison = 0xFF;  // all bits set: a NaN in every floating-point type
 
 uint32_t float_bits(float value) {
   uint32_t bits;
@@ -64,6 +65,14 @@ BFloat16 from_double<BFloat16>(double value) {
   const uint32_t bits = float_bits(static_cast<float>(value));
   if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return {0x7FC0};  // NaN
   return {static_cast<uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16)};
+}
+template <>
+int8_t from_double<int8_t>(double value) {
+  return static_cast<int8_t>(std::clamp(std::nearbyint(value), -127.0, 127.0));
+}
+template <>
+double to_double<int8_t>(int8_t value) {
+  return value;
 }
 template <>
 double to_double<double>(double value) {
@@ -139,5 +148,6 @@ bool Tensor<T>::guards_intact() const {
 template class Tensor<double>;
 template class Tensor<float>;
 template class Tensor<BFloat16>;
+template class Tensor<int8_t>;
 
 }  // namespace tempera::kernels
