@@ -111,17 +111,34 @@ class DecodeTask {
       const float a_k = p_.k_scale.rows ? *p_.k_scale.rows.at(at.outer, kv_head, at.row) : 1.0F;
       values[j] = p_.v.at(at.outer, kv_head, at.row);
       value_scale[j] = p_.v_scale.rows ? *p_.v_scale.rows.at(at.outer, kv_head, at.row) : 1.0F;
-      for (int64_t r = 0; r < rows; ++r)
-        w_.softmax.scores[r * kScoreStride + j] =
-            a_k * dot_rows(w_.queries + r * qk_stride_, k, p_.shape.qk_size);
+      in_groups(rows, [&]<int kRows>(int64_t r) {
+        dot_each<kRows>(w_.queries + r * qk_stride_, qk_stride_, k, p_.shape.qk_size, a_k,
+                        w_.softmax.scores + r * kScoreStride + j, kScoreStride);
+      });
     }
-    for (int64_t r = 0; r < rows; ++r) {
-      const int64_t i = r % p_.shape.q_rows;
-      const KeyRange span = span_of_row(b, i, key, width);
-      softmax_.block({b, kv_head * group_ + r / p_.shape.q_rows, i}, r, key, {0, width}, span);
-      add_values(w_.softmax.scores + r * kScoreStride, values, value_scale, span,
-                 w_.softmax.out + r * v_stride_);
-    }
+    in_groups(rows, [&]<int kRows>(int64_t first) {
+      KeyRange spans[kRows];
+      bool alike = true;
+      for (int64_t n = 0; n < kRows; ++n) {
+        const int64_t r = first + n, i = r % p_.shape.q_rows;
+        spans[n] = span_of_row(b, i, key, width);
+        alike = alike && spans[n].begin == spans[0].begin && spans[n].end == spans[0].end;
+        softmax_.block({b, kv_head * group_ + r / p_.shape.q_rows, i}, r, key, {0, width},
+                       spans[n]);
+      }
+      if (alike) return add_values<kRows>(first, values, value_scale, spans[0]);
+      for (int64_t n = 0; n < kRows; ++n) add_values<1>(first + n, values, value_scale, spans[n]);
+    });
+  }
+
+  // Rows that go through a cached row together, which is then read and widened once.
+  template <class Body>
+  HWY_INLINE static void in_groups(int64_t rows, const Body& body) {
+    int64_t r = 0;
+    for (; r + 4 <= rows; r += 4) body.template operator()<4>(r);
+    if (rows - r == 3) return body.template operator()<3>(r);
+    if (rows - r == 2) return body.template operator()<2>(r);
+    if (rows - r == 1) return body.template operator()<1>(r);
   }
 
   HWY_INLINE KeyRange span_of_row(int64_t b, int64_t i, int64_t key, int64_t width) const {
@@ -133,27 +150,43 @@ class DecodeTask {
             std::clamp<int64_t>(std::min<int64_t>(seen.end, d_.lengths[b]) - key, begin, width)};
   }
 
-  HWY_INLINE void add_values(const float* p, const C* const* values, const float* value_scale,
-                             KeyRange span, float* out) const {
-    constexpr int64_t kVectors = 4;
+  // Rows from r on that see the same keys of the block; each as if it were alone.
+  template <int kRows>
+  HWY_INLINE void add_values(int64_t r, const C* const* values, const float* value_scale,
+                             KeyRange span) const {
+    constexpr int kVectors = kRows == 1 || kLanes >= 16 ? 4 : 2;  // sums that fit the registers
     const int64_t size = p_.shape.v_size;
     int64_t c = 0;
-    for (; c + kVectors * kLanes <= size; c += kVectors * kLanes) {
-      Vec sum[kVectors];
-      for (int64_t v = 0; v < kVectors; ++v) sum[v] = load(out + c + v * kLanes);
-      for (int64_t j = span.begin; j < span.end; ++j) {
-        const Vec weight = set(p[j] * value_scale[j]);
-        for (int64_t v = 0; v < kVectors; ++v)
-          sum[v] = hn::MulAdd(weight, load(values[j] + c + v * kLanes), sum[v]);
+    for (; c + kVectors * kLanes <= size; c += kVectors * kLanes)
+      add_columns<kRows, kVectors>(r, c, span, [&](int64_t j, Vec (&row)[kVectors]) {
+        for (int v = 0; v < kVectors; ++v) row[v] = load(values[j] + c + v * kLanes);
+        return value_scale[j];
+      });
+    for (; c < size; c += kLanes)
+      add_columns<kRows, 1>(r, c, span, [&](int64_t j, Vec (&row)[1]) {
+        row[0] = load_some(values[j] + c, size - c);
+        return value_scale[j];
+      });
+  }
+
+  // read(j, row) fills the vectors of value j from column c on, and returns its scale.
+  template <int kRows, int kVectors, class Read>
+  HWY_INLINE void add_columns(int64_t r, int64_t c, KeyRange span, const Read& read) const {
+    const float* p = w_.softmax.scores + r * kScoreStride;
+    float* out = w_.softmax.out + r * v_stride_ + c;
+    Vec sum[kRows][kVectors];
+    for (int i = 0; i < kRows; ++i)
+      for (int v = 0; v < kVectors; ++v) sum[i][v] = load(out + i * v_stride_ + v * kLanes);
+    for (int64_t j = span.begin; j < span.end; ++j) {
+      Vec row[kVectors];
+      const float scale = read(j, row);
+      for (int i = 0; i < kRows; ++i) {
+        const Vec weight = set(p[i * kScoreStride + j] * scale);
+        for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::MulAdd(weight, row[v], sum[i][v]);
       }
-      for (int64_t v = 0; v < kVectors; ++v) store(sum[v], out + c + v * kLanes);
     }
-    for (; c < size; c += kLanes) {
-      Vec sum = load(out + c);
-      for (int64_t j = span.begin; j < span.end; ++j)
-        sum = hn::MulAdd(set(p[j] * value_scale[j]), load_some(values[j] + c, size - c), sum);
-      store(sum, out + c);
-    }
+    for (int i = 0; i < kRows; ++i)
+      for (int v = 0; v < kVectors; ++v) store(sum[i][v], out + i * v_stride_ + v * kLanes);
   }
 
   HWY_INLINE void merge_row(int64_t r, const float* part) const {

@@ -55,18 +55,35 @@ HWY_INLINE void unpack_row(const float* from, int64_t size, float factor, T* to)
     store_some(hn::Mul(f, load(from + c)), to + c, size - c);
 }
 
-template <class T>
-HWY_INLINE float dot_rows(const float* packed, const T* row, int64_t size) {
-  Vec even = hn::Zero(F32()),
-      odd = hn::Zero(F32());  // two chains: an addition waits for the one before
+// to[i * to_stride] = factor * <packed row i, row>, each as if it were alone: the row is read once.
+template <int kRows, class T>
+HWY_INLINE void dot_each(const float* packed, int64_t stride, const T* row, int64_t size,
+                         float factor, float* to, int64_t to_stride) {
+  // Two chains: an addition waits for the one before.
+  Vec even[kRows], odd[kRows];
+  for (int i = 0; i < kRows; ++i) even[i] = odd[i] = hn::Zero(F32());
   int64_t c = 0;
   for (; c + 2 * kLanes <= size; c += 2 * kLanes) {
-    even = hn::MulAdd(load(packed + c), load(row + c), even);
-    odd = hn::MulAdd(load(packed + c + kLanes), load(row + c + kLanes), odd);
+    const Vec first = load(row + c), second = load(row + c + kLanes);
+    for (int i = 0; i < kRows; ++i) {
+      even[i] = hn::MulAdd(load(packed + i * stride + c), first, even[i]);
+      odd[i] = hn::MulAdd(load(packed + i * stride + c + kLanes), second, odd[i]);
+    }
   }
-  for (; c < size; c += kLanes)
-    even = hn::MulAdd(load(packed + c), load_some(row + c, size - c), even);
-  return sum_lanes(hn::Add(even, odd));
+  for (; c < size; c += kLanes) {
+    const Vec rest = load_some(row + c, size - c);
+    for (int i = 0; i < kRows; ++i)
+      even[i] = hn::MulAdd(load(packed + i * stride + c), rest, even[i]);
+  }
+  for (int i = 0; i < kRows; ++i)
+    to[i * to_stride] = factor * sum_lanes(hn::Add(even[i], odd[i]));
+}
+
+template <class T>
+HWY_INLINE float dot_rows(const float* packed, const T* row, int64_t size) {
+  float dot;
+  dot_each<1>(packed, 0, row, size, 1.0F, &dot, 0);
+  return dot;
 }
 
 // rows x columns with `stride` -> panels of kPanel rows as columns: to[panel][column][row in
