@@ -69,7 +69,8 @@ AttentionResult attention(const AttentionArgs& args);
 // A few new query rows against a cache of keys and values; no gradients. The last query row stands
 // at the last key in use. Contiguous: k is (B, Hkv, capacity, D). Paged: k is (blocks, Hkv,
 // block_size, D) and block_table (B, n) names the blocks of each sequence in order. a_k and a_v are
-// laid out like k and v without the last dimension.
+// laid out like k and v without the last dimension. k and v are of one type: of q's, or bfloat16 or
+// int8 beside any q. Of int8, a_k and a_v have what makes keys and values of the whole numbers.
 struct DecodeArgs {
   at::Tensor q;  // (B, H, rows, D)
   at::Tensor k, v;

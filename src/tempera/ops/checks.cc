@@ -51,6 +51,18 @@ void check_operand(const char* name, const at::Tensor& tensor, const at::Tensor&
                 " given, ", q.scalar_type(), " expected, as q has");
 }
 
+// Keys or values of a cache, which may have fewer bits than q.
+void check_cached(const char* name, const at::Tensor& tensor, const DecodeArgs& args) {
+  const auto type = tensor.scalar_type();
+  TEMPERA_CHECK(tensor.device() == args.q.device(), name, ": on device ", tensor.device(),
+                ", and q is on ", args.q.device(), "; move it there");
+  TEMPERA_CHECK(type == args.q.scalar_type() || type == at::kBFloat16 || type == at::kChar, name,
+                ": dtype ", type, " given, ", args.q.scalar_type(),
+                " as q has, or BFloat16 or Char (int8) expected");
+  TEMPERA_CHECK(type == args.k.scalar_type(), name, ": dtype ", type, " given, ",
+                args.k.scalar_type(), " expected, as k has");
+}
+
 void check_row_scale(const char* name, const at::Tensor& tensor, const at::Tensor& q,
                      const std::vector<SymInt>& expected, const char* meaning) {
   if (!tensor.defined()) return;
@@ -242,8 +254,8 @@ Dims check(const DecodeArgs& args) {
   check_dims("v", args.v, 4, cache);
   check_dims("lengths", args.lengths, 1, "(B)");
   check_operand("q", args.q, args.q);
-  check_operand("k", args.k, args.q);
-  check_operand("v", args.v, args.q);
+  check_cached("k", args.k, args);
+  check_cached("v", args.v, args);
   Dims dims{.batch = args.q.sym_size(0),
             .q_heads = args.q.sym_size(1),
             .kv_heads = args.k.sym_size(1),

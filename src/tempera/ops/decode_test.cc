@@ -84,7 +84,7 @@ DecodeArgs paged(const DecodeArgs& args) {
     std::vector<int64_t> sizes = cache.sizes().vec();
     sizes[0] = kBatch * blocks + 3;
     sizes[2] = block;
-    const at::Tensor pages = at::full(sizes, 1e3, cache.options());
+    const at::Tensor pages = at::full(sizes, 127, cache.options());
     for (int64_t b = 0; b < kBatch; ++b)
       for (int64_t i = 0; i < blocks; ++i)
         pages[table[b][i].item<int64_t>()].copy_(cache[b].slice(1, i * block, (i + 1) * block));
@@ -111,6 +111,61 @@ TEST(Decode, EqualsAttentionOverTheRowsInUse) {
         args.key_start = at::tensor({2, 11}, at::kLong);
         expect_equal_to_attention(args, decode(args));
       }
+}
+
+// The cache in fewer bits, and what is left of its numbers in those of the queries.
+struct NarrowCache {
+  DecodeArgs narrow, wide;
+
+  NarrowCache(at::ScalarType type, at::ScalarType cache_type)
+      : narrow(cached(type)), wide(narrow) {
+    const double step = cache_type == at::kChar ? 32 : 1;
+    for (const auto& [few, many] : {std::pair(&narrow.k, &wide.k), {&narrow.v, &wide.v}}) {
+      *few = (many->to(at::kFloat) * step).round().clamp(-127, 127);
+      if (cache_type != at::kChar) *few = *many;
+      *few = few->to(cache_type);
+      *many = few->to(type);
+    }
+    narrow.a_k = wide.a_k = narrow.a_k / step;
+    narrow.a_v = wide.a_v = narrow.a_v / step;
+  }
+};
+
+TEST(Decode, ReadsACacheOfFewerBits) {
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16})
+    for (const at::ScalarType cache_type : {at::kBFloat16, at::kChar}) {
+      auto [narrow, wide] = NarrowCache(type, cache_type);
+      for (const std::optional<int64_t> window : {std::optional<int64_t>(), {5}}) {
+        narrow.window = wide.window = window;
+        const at::Tensor expected = decode(wide).out;
+        EXPECT_LT(error_of(decode(narrow).out, expected), bound(type));
+        EXPECT_LT(error_of(decode(paged(narrow)).out, expected), bound(type));
+      }
+    }
+}
+
+TEST(Decode, TheCompositionReadsACacheOfFewerBits) {
+  for (const at::ScalarType cache_type : {at::kBFloat16, at::kChar}) {
+    DecodeArgs args = NarrowCache(at::kDouble, cache_type).narrow;
+    args.sinks.reset();
+    args.post.reset();
+    args.cap = 0;
+    args.want_max = args.want_entropy = args.want_head_max = false;
+    const at::Tensor expected = decode(args).out;
+    EXPECT_LT(error_of(composed_backend().decode(args).out, expected), 1e-12);
+    EXPECT_LT(error_of(composed_backend().decode(paged(args)).out, expected), 1e-12);
+  }
+}
+
+// They are a part of the keys and values, of which nobody asks whether they are finite.
+TEST(Decode, AFactorOfWholeNumbersMayShowThatOneWasNone) {
+  DecodeArgs args = NarrowCache(at::kFloat, at::kChar).narrow;
+  args.a_v = args.a_v.clone();
+  args.a_v[0][1][4] = NAN;
+  const at::Tensor out = decode(args).out;
+  EXPECT_TRUE(out[0].slice(0, 2, 4).isnan().all().item<bool>());
+  EXPECT_FALSE(out[0].slice(0, 0, 2).isnan().any().item<bool>());
+  EXPECT_FALSE(out[1].isnan().any().item<bool>());
 }
 
 TEST(Decode, AnEmptyCacheGivesZeros) {
@@ -207,6 +262,8 @@ TEST(Decode, BadArgumentsAreNamed) {
          a.block_table = a.block_table.slice(0, 0, 1);
        }},
       {"k: shape [1, 2, 24, 16] given", [](A& a) { a.k = a.k.slice(0, 0, 1); }},
+      {"k: dtype Half given", [](A& a) { a.k = a.k.to(at::kHalf); }},
+      {"v: dtype Double given, Char expected, as k has", [](A& a) { a.k = a.k.to(at::kChar); }},
       {"a_k: shape [2, 4, 24] given",
        [](A& a) {
          a.a_k = at::ones({2, 4, 24});

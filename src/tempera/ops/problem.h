@@ -25,6 +25,8 @@ template <>
 inline constexpr at::ScalarType kScalarType<kernels::BFloat16> = at::kBFloat16;
 template <>
 inline constexpr at::ScalarType kScalarType<int32_t> = at::kInt;
+template <>
+inline constexpr at::ScalarType kScalarType<int8_t> = at::kChar;
 
 // Calls f with a value of the kernels' element type.
 template <class F>
@@ -40,6 +42,17 @@ auto with_element_type(at::ScalarType type, F&& f) {
       throw Error(concat("q, k, v: dtype ", type,
                          " given, float32, bfloat16 or float64 expected; convert them"));
   }
+}
+
+// Calls f with a value of the element type of a cache that kernels for T read.
+template <class T, class F>
+auto with_cache_type(at::ScalarType type, F&& f) {
+  if (type == kScalarType<T>) return f(T{});
+  if constexpr (std::is_same_v<T, float>)
+    if (type == at::kBFloat16) return f(kernels::BFloat16{});
+  if constexpr (!std::is_same_v<T, double>)
+    if (type == at::kChar) return f(int8_t{});
+  throw Error(concat("k, v: a cache of ", type, " beside queries of ", kScalarType<T>));
 }
 
 inline kernels::Shape kernel_shape(const Dims& dims) {
@@ -85,17 +98,23 @@ class Binder {
 
   const at::Tensor& keep(at::Tensor tensor) { return kept_.emplace_back(std::move(tensor)); }
 
-  kernels::Rows<const T> operand(const at::Tensor& tensor) {
-    return rows_of<const T>(keep(contiguous_rows(tensor)));
+  template <class E = T>
+  kernels::Rows<const E> operand(const at::Tensor& tensor) {
+    return rows_of<const E>(keep(contiguous_rows(tensor)));
   }
 
   // One number a row, broadcast to `sizes`.
   kernels::Rows<const R> row_scale(const char* name, const at::Tensor& tensor,
                                    at::IntArrayRef sizes) {
+    const auto rows = unchecked_row_scale(tensor, sizes);
+    // Elsewhere it would wait for the device.
+    if (rows && kept_.back().is_cpu()) check_finite<R>(name, kept_.back());
+    return rows;
+  }
+
+  kernels::Rows<const R> unchecked_row_scale(const at::Tensor& tensor, at::IntArrayRef sizes) {
     if (!tensor.defined()) return {};
-    const at::Tensor& numbers = keep(tensor.to(kScalarType<R>).contiguous());
-    if (numbers.is_cpu()) check_finite<R>(name, numbers);  // elsewhere it would wait for the device
-    return rows_of<const R>(numbers.expand(sizes));
+    return rows_of<const R>(keep(tensor.to(kScalarType<R>).contiguous()).expand(sizes));
   }
 
   const R* parameter(const at::Tensor& tensor) {
@@ -141,22 +160,27 @@ class Binder {
 
 // All of a decode but the cache's lengths and blocks and the mask. attention.shape is set; log_n:
 // of the queries, where their recipe counts.
-template <class T>
+template <class T, class C>
 void bind_decode(Binder<T>& binder, const DecodeArgs& args, const kernels::Real<T>* log_n,
-                 kernels::AttentionParams<T>& attention) {
+                 kernels::AttentionParams<T, C>& attention) {
   using R = kernels::Real<T>;
   const kernels::Shape& shape = attention.shape;
   const std::array<int64_t, 3> queries = {shape.batch, shape.q_heads, shape.q_rows};
   const std::array<int64_t, 3> keys = {args.k.size(0), shape.kv_heads, args.k.size(2)};
   attention.q = binder.operand(args.q);
-  attention.k = binder.operand(args.k);
-  attention.v = binder.operand(args.v);
+  attention.k = binder.template operand<C>(args.k);
+  attention.v = binder.template operand<C>(args.v);
   attention.scale =
       static_cast<R>(args.scale.value_or(1 / std::sqrt(static_cast<double>(shape.qk_size))));
   attention.q_scale = {binder.row_scale("a_q", args.a_q, queries),
                        binder.recipe(args.q_recipe, args.q, attention.q, log_n)};
-  attention.k_scale.rows = binder.row_scale("a_k", args.a_k, keys);
-  attention.v_scale.rows = binder.row_scale("a_v", args.a_v, keys);
+  // Beside whole numbers they are a part of the keys and values, which nobody checks, either.
+  const auto key_scale = [&](const char* name, const at::Tensor& scale) {
+    return std::is_same_v<C, int8_t> ? binder.unchecked_row_scale(scale, keys)
+                                     : binder.row_scale(name, scale, keys);
+  };
+  attention.k_scale.rows = key_scale("a_k", args.a_k);
+  attention.v_scale.rows = key_scale("a_v", args.a_v);
   attention.bias = binder.bias(args.bias);
   attention.cap = static_cast<R>(args.cap);
   attention.post = binder.row_scale("post", args.post, queries);

@@ -154,8 +154,8 @@ AttentionResult Composed::decode(const DecodeArgs& args) const {
     at::Tensor scale;
     if (given.defined())
       scale = rows_in_use(given.expand(rows.sizes().slice(0, 3)), cache.block_table, shape.kv_rows);
-    return scaled(rows_in_use(rows, cache.block_table, shape.kv_rows),
-                  composed_scale({scale, {}}, rows, {}));
+    return scaled(rows_in_use(rows, cache.block_table, shape.kv_rows).to(args.q.scalar_type()),
+                  composed_scale({scale, {}}, args.q, {}));
   };
   // What lies beyond a shorter sequence's length is not ours and may be NaN, which no mask stops.
   const at::Tensor unused = at::arange(shape.kv_rows, args.q.device())

@@ -54,6 +54,11 @@ class Composed : public Backend {
   // Multiplies the scales to their operands. causal: all have the same rows, of which row t sees
   // t + 1 keys.
   virtual void scale_rows(std::array<Tempered, 3>& parts, bool causal) const;
+  // Rows (B, heads, T, size) as whole numbers of the type int8, and what to multiply them with.
+  struct Quantized {
+    at::Tensor rows, factor;  // (B, heads, T)
+  };
+  virtual Quantized quantized(const at::Tensor& rows) const;
   virtual at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                      bool causal, std::optional<double> scale) const;
 
@@ -61,6 +66,7 @@ class Composed : public Backend {
   AttentionArgs prepared(const ProjectedArgs& args) const;
   at::Tensor head_norm(const at::Tensor& rows, const at::Tensor& gain,
                        const ProjectedArgs& args) const;
+  void append(const ProjectedArgs& args, const AttentionArgs& ready, KeyCache& cache) const;
   AttentionResult attend_cached(const ProjectedArgs& args, const AttentionArgs& ready,
                                 KeyCache& cache) const;
 };

@@ -115,33 +115,18 @@ Tensor rows_of_blocks(const Tensor& blocks, const Tensor& table, int64_t length)
       .unsqueeze(0);
 }
 
-void append_scale(Tensor& kept, const RowScale& scale, const Tensor& n, const KeyCache& cache) {
-  if (!scale.present()) return;
-  const auto type = scale_type(cache.k.scalar_type());
-  if (!kept.defined()) kept = at::ones(cache.k.sizes().slice(0, 3), cache.k.options().dtype(type));
-  if (cache.block_table.defined()) {
-    const Tensor finished = finish(scale, n, type);
-    put_rows(kept, finished.expand({n.size(0), cache.k.size(1), n.size(1)}), cache.slots);
-    return;
-  }
-  kept.narrow(2, cache.length, n.size(1)).copy_(finish(scale, n, type));
+// Behind what the cache holds, (B, Hkv, T, ...).
+void put(const Tensor& kept, const Tensor& rows, const KeyCache& cache) {
+  if (cache.block_table.defined())
+    put_rows(kept, rows, cache.slots);
+  else
+    kept.narrow(2, cache.length, rows.size(2)).copy_(rows);
 }
 
-void append(const ProjectedArgs& args, const AttentionArgs& ready, KeyCache& cache) {
-  const int64_t rows = ready.k.size(2);
-  TEMPERA_CHECK(cache.length + rows <= cache.capacity(), "the cache has room for ",
-                cache.capacity(), " rows: ", cache.length, " are there and ", rows,
-                " more given; make it with a larger capacity");
-  if (cache.block_table.defined()) {
-    put_rows(cache.k, ready.k, cache.slots);
-    put_rows(cache.v, ready.v, cache.slots);
-  } else {
-    cache.k.narrow(2, cache.length, rows).copy_(ready.k);
-    cache.v.narrow(2, cache.length, rows).copy_(ready.v);
-  }
-  append_scale(cache.a_k, args.k.scale, args.k_n, cache);
-  append_scale(cache.a_v, args.v.scale, args.k_n, cache);
-  cache.length += rows;
+void put_scale(Tensor& kept, const Tensor& scale, const KeyCache& cache) {
+  if (!scale.defined()) return;
+  if (!kept.defined()) kept = at::ones(cache.k.sizes().slice(0, 3), scale.options());
+  put(kept, scale, cache);
 }
 
 Tensor finished(const RowScale& scale, const Tensor& n, const Tensor& like) {
@@ -201,6 +186,39 @@ ProjectedResult Composed::attend(const ProjectedArgs& args, KeyCache* cache) con
   return result;
 }
 
+Composed::Quantized Composed::quantized(const Tensor& rows) const {
+  const Tensor wide = rows.to(at::kFloat);
+  const Tensor most = wide.abs().amax(3);
+  const Tensor inverse = at::where(most > 0, 127 / most, 0);
+  return {(wide * inverse.unsqueeze(3)).round().to(at::kChar), most / 127};
+}
+
+void Composed::append(const ProjectedArgs& args, const AttentionArgs& ready,
+                      KeyCache& cache) const {
+  const int64_t rows = ready.k.size(2);
+  TEMPERA_CHECK(cache.length + rows <= cache.capacity(), "the cache has room for ",
+                cache.capacity(), " rows: ", cache.length, " are there and ", rows,
+                " more given; make it with a larger capacity");
+  const auto keep = [&](const Tensor& kept, Tensor& kept_scale, const Tensor& given,
+                        const ProjectedOperand& operand) {
+    Tensor scale;
+    if (operand.scale.present())
+      scale = finish(operand.scale, args.k_n, scale_type(given.scalar_type()))
+                  .expand(given.sizes().slice(0, 3));
+    if (kept.scalar_type() == at::kChar) {
+      const auto [numbers, factor] = quantized(given);
+      put(kept, numbers, cache);
+      scale = scale.defined() ? scale * factor : factor;
+    } else {
+      put(kept, given, cache);
+    }
+    put_scale(kept_scale, scale, cache);
+  };
+  keep(cache.k, cache.a_k, ready.k, args.k);
+  keep(cache.v, cache.a_v, ready.v, args.v);
+  cache.length += rows;
+}
+
 void Composed::remember(const ProjectedArgs& args, KeyCache& cache) const {
   append(args, prepared(args), cache);
 }
@@ -235,10 +253,16 @@ AttentionResult Composed::attend_cached(const ProjectedArgs& args, const Attenti
                                        : kept.narrow(2, 0, cache.length);
   };
   AttentionArgs all = ready;
-  all.k = used(cache.k);
-  all.v = used(cache.v);
   all.a_k = used(cache.a_k);
   all.a_v = used(cache.a_v);
+  // The many rows of a prompt pay for a copy of one layer in their own type.
+  const auto widened = [&](const Tensor& kept, Tensor& scale) {
+    const Tensor rows = used(kept).to(ready.q.scalar_type());
+    if (kept.scalar_type() != at::kChar) return rows;
+    return rows.mul(std::exchange(scale, {}).unsqueeze(3)).to(rows.scalar_type());
+  };
+  all.k = widened(cache.k, all.a_k);
+  all.v = widened(cache.v, all.a_v);
   all.k_recipe = all.v_recipe = {};
   if (all.bias.defined()) all.bias = all.bias.narrow(3, 0, cache.length);
   if (grows) all.query_offset = before;

@@ -24,6 +24,9 @@ class Cpu final : public KernelBackend {
   void adamw(const AdamWState& state, const AdamWStep& step) const override;
   void product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b,
                     bool add) const override;
+
+ protected:
+  Quantized quantized(const at::Tensor& rows) const override;
 };
 
 const Cpu& cpu_backend();

@@ -6,7 +6,7 @@
 namespace tempera::ops {
 namespace {
 
-template <class T>
+template <class T, class C>
 class DecodeProblem {
  public:
   using R = kernels::Real<T>;
@@ -25,7 +25,7 @@ class DecodeProblem {
     bind_decode(binder_, args, log_n_.data(), params_.attention);
   }
 
-  const kernels::DecodeParams<T>& params() const { return params_; }
+  const kernels::DecodeParams<T, C>& params() const { return params_; }
 
  private:
   void count_visible() {
@@ -37,11 +37,11 @@ class DecodeProblem {
   Binder<T> binder_;
   HostCache cache_;
   std::vector<R> log_n_;
-  kernels::DecodeParams<T> params_;
+  kernels::DecodeParams<T, C> params_;
 };
 
-template <class T>
-void run_decode(const kernels::DecodeParams<T>& params,
+template <class T, class C>
+void run_decode(const kernels::DecodeParams<T, C>& params,
                 const kernels::AttentionOutputs<T>& outputs) {
   if constexpr (std::is_same_v<T, double>) {
     kernels::reference::decode(params, outputs);
@@ -55,18 +55,25 @@ void run_decode(const kernels::DecodeParams<T>& params,
 
 }  // namespace
 
-AttentionResult Cpu::decode(const DecodeArgs& args) const {
-  const Dims dims = check(args);
+AttentionResult Cpu::decode(const DecodeArgs& given) const {
+  const Dims dims = check(given);
   const kernels::Shape shape = kernel_shape(dims);
-  return with_element_type(args.q.scalar_type(), [&]<class T>(T) {
-    const AttentionResult result = empty_result(args, dims);
-    const DecodeProblem<T> problem(args, shape);
-    if (shape.batch == 0 || shape.q_rows == 0 || shape.kv_rows == 0)
-      fill_empty(result);
-    else
-      run_decode<T>(problem.params(), outputs_of<T>(result));
-    return result;
+  DecodeArgs args = given;
+  if (args.q.scalar_type() == at::kDouble) {  // the reference reads no others
+    args.k = args.k.to(at::kDouble);
+    args.v = args.v.to(at::kDouble);
+  }
+  const AttentionResult result = empty_result(args, dims);
+  with_element_type(args.q.scalar_type(), [&]<class T>(T) {
+    with_cache_type<T>(args.k.scalar_type(), [&]<class C>(C) {
+      const DecodeProblem<T, C> problem(args, shape);
+      if (shape.batch == 0 || shape.q_rows == 0 || shape.kv_rows == 0)
+        fill_empty(result);
+      else
+        run_decode(problem.params(), outputs_of<T>(result));
+    });
   });
+  return result;
 }
 
 }  // namespace tempera::ops

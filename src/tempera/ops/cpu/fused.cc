@@ -152,6 +152,25 @@ Tensor Cpu::rotary(const Tensor& x, const Tensor& cos, const Tensor& sin,
   return RotaryFunction::apply(x, as_float(cos), as_float(sin), maybe(rows));
 }
 
+Cpu::Quantized Cpu::quantized(const Tensor& any) const {
+  if (!takes_rows(any, any.size(3))) return Composed::quantized(any);
+  const Tensor x = any.stride(3) == 1 ? any : any.contiguous();
+  const Quantized result{at::empty(x.sizes(), x.options().dtype(at::kChar)),
+                         at::empty(x.sizes().slice(0, 3), x.options().dtype(at::kFloat))};
+  AtenParallel parallel;
+  for_storage(x, [&]<class T>(T*) {
+    kernels::quantize(kernels::QuantizeParams<T>{.batch = x.size(0),
+                                                 .heads = x.size(1),
+                                                 .rows = x.size(2),
+                                                 .size = x.size(3),
+                                                 .x = rows_of<const T>(x),
+                                                 .y = rows_of<int8_t>(result.rows),
+                                                 .factor = rows_of<float>(result.factor)},
+                      parallel);
+  });
+  return result;
+}
+
 void Cpu::adamw(const AdamWState& state, const AdamWStep& step) const {
   const auto& [parameter, gradient, mean, square] = state;
   if (parameter.scalar_type() != at::kFloat || !parameter.is_contiguous() ||

@@ -71,6 +71,7 @@ bool fits(const AttentionArgs& args) {
 }
 
 bool fits(const DecodeArgs& args) {
+  if (args.k.scalar_type() != args.q.scalar_type()) return false;  // torch converts such a cache
   return fits_with(args, "decoding", []<class T>(const kernels::Shape& shape) {
     return kernels::cuda::decode_shared_bytes<T>(shape);
   });
