@@ -34,6 +34,13 @@ LayerCache LayerCache::paged(const Method& method, int64_t blocks, int64_t block
   return cache;
 }
 
+int64_t LayerCache::row_bytes(const Method& method, torch::ScalarType type) {
+  const auto& shape = method.shape();
+  const auto size = static_cast<int64_t>(torch::elementSize(type));
+  const int64_t factors = type == torch::kInt8 ? 2 * static_cast<int64_t>(sizeof(float)) : 0;
+  return shape.kv_heads * ((shape.qk_size + shape.v_size) * size + factors);
+}
+
 void LayerCache::place(const PagedPlace& place) {
   keys_.block_table = place.table;
   keys_.slots = place.slots;

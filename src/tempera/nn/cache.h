@@ -29,6 +29,8 @@ class LayerCache {
   // In blocks of so many rows, which belong to no sequence until place() says so.
   static LayerCache paged(const Method& method, int64_t blocks, int64_t block_size,
                           const torch::TensorOptions& options);
+  // Bytes of the keys and values of a row that are kept in this type.
+  static int64_t row_bytes(const Method& method, torch::ScalarType type);
   // Of a paged cache, before a pass.
   void place(const PagedPlace& place);
 

@@ -30,7 +30,7 @@ std::vector<LayerInspection> Decoder::inspect(const Batch& batch, const torch::T
 }
 
 ModelCache Decoder::make_cache(int64_t batch, int64_t capacity, const torch::Tensor& start) {
-  return stack_->make_cache(batch, capacity, start, compute_type());
+  return stack_->make_cache(batch, capacity, start, cache_type());
 }
 
 torch::Tensor Decoder::extend(const torch::Tensor& tokens, ModelCache& cache) {
@@ -39,7 +39,7 @@ torch::Tensor Decoder::extend(const torch::Tensor& tokens, ModelCache& cache) {
 }
 
 PagedCache Decoder::make_paged_cache(int64_t blocks, int64_t block_size) {
-  return stack_->make_paged_cache(blocks, block_size, compute_type());
+  return stack_->make_paged_cache(blocks, block_size, cache_type());
 }
 
 torch::Tensor Decoder::extend_paged(const PagedRows& rows, PagedCache& cache) {

@@ -49,7 +49,7 @@ std::vector<LayerInspection> EncoderDecoder::inspect(const Batch& batch, const t
 ModelCache EncoderDecoder::read_source(const Batch& batch, int64_t capacity) {
   check_inference();
   const torch::NoGradGuard no_grad;
-  return decoder_->make_cache(encode(batch), capacity, compute_type());
+  return decoder_->make_cache(encode(batch), capacity, cache_type());
 }
 
 torch::Tensor EncoderDecoder::extend(const torch::Tensor& tokens, ModelCache& cache) {

@@ -102,15 +102,21 @@ torch::Tensor Model::token_losses(const Batch& batch) {
   if (context_share_ && batch.targets.sizes() == batch.tokens.sizes())
     return context_share_->whole(token_losses(with_own_targets(batch, *context_share_)))
         .narrow(1, 0, batch.tokens.size(1));
-  const auto rows = scored_rows(batch).flatten(0, -2).split(kLossRows);
-  const auto targets = batch.targets.flatten().split(kLossRows);
+  return token_losses(scored_rows(batch), batch.targets);
+}
+
+torch::Tensor Model::token_losses(const torch::Tensor& scored,
+                                  const torch::Tensor& all_targets) const {
+  const torch::NoGradGuard no_grad;
+  const auto rows = scored.flatten(0, -2).split(kLossRows);
+  const auto targets = all_targets.flatten().split(kLossRows);
   const auto options =
       torch::nn::functional::CrossEntropyFuncOptions().ignore_index(-100).reduction(torch::kNone);
   std::vector<torch::Tensor> losses;
   for (size_t i = 0; i < rows.size(); ++i)
     losses.push_back(torch::nn::functional::cross_entropy(project(rows[i]).to(torch::kFloat32),
                                                           targets[i], options));
-  return torch::cat(losses).view_as(batch.targets);
+  return torch::cat(losses).view_as(all_targets);
 }
 
 PassOptions Model::pass_options(const Batch& batch, const LayerObserver& observer) const {

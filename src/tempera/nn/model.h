@@ -129,6 +129,8 @@ class Model : public torch::nn::Module {
   // As the targets, float32: the loss of every row, 0 where it has no target. No gradients. With a
   // context share, of all rows where all have their targets.
   torch::Tensor token_losses(const Batch& batch);
+  // The same of scored rows that are there.
+  torch::Tensor token_losses(const torch::Tensor& scored, const torch::Tensor& targets) const;
 
   // For every layer the attention weight of row rows[b][i] on key keys[b][i], and the mean
   // temperatures; rows and keys are (B, pairs). Undefined: no weights, but what all rows do
@@ -164,6 +166,9 @@ class Model : public torch::nn::Module {
   // Rows are computed in this type; the parameters keep theirs.
   void set_compute_type(torch::ScalarType type) { compute_type_ = type; }
   torch::ScalarType compute_type() const { return compute_type_; }
+  // Caches made from now on keep keys and values in this type: that of the rows, bfloat16 or int8.
+  void set_cache_type(torch::ScalarType type) { cache_type_ = type; }
+  torch::ScalarType cache_type() const { return cache_type_.value_or(compute_type_); }
   // Told of the blocks of every pass over whole sequences; null: nobody is.
   void set_block_observer(BlockObserver* observer) { block_observer_ = observer; }
   // From now on ranks have the same batches, and passes compute this rank's rows: (B, own rows,
@@ -196,6 +201,7 @@ class Model : public torch::nn::Module {
  private:
   bool recompute_ = false;
   torch::ScalarType compute_type_ = torch::kFloat32;
+  std::optional<torch::ScalarType> cache_type_;  // none: as the rows
   BlockObserver* block_observer_ = nullptr;
   const ContextShare* context_share_ = nullptr;
   StateMap originals_;  // of the matrices that round_frozen() rounded

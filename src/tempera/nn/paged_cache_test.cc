@@ -106,11 +106,53 @@ TEST(PagedCache, GivesWhatTheFullPassGives) {
   }
 }
 
-TEST(PagedCache, GivesTheSameBitsAloneAndInABatch) {
-  for (const ModelConfig& config : configs()) {
+TEST(PagedCache, FewerBitsGiveWhatTheContiguousCacheGives) {
+  for (const auto type : {torch::kBFloat16, torch::kInt8}) {
+    const auto model = moved_model(with_method(tiny_config(), "ssa+focal-learned"));
+    model->eval();
+    model->set_cache_type(type);
+    const torch::NoGradGuard no_grad;
+    const auto tokens = token_pattern(1, 40, 11, 0.5);
+    auto cache = model->make_cache(1, 40);
+    Paged paged(*model);
+    const auto first = paged.begin(ids(25, 0.5));
+    // A number beside the middle of two of the cache's may go to either.
+    constexpr double kOneStep = 0.02;
+    EXPECT_LT(
+        largest_difference(first, model->project(model->extend(tokens.narrow(1, 0, 25), cache))),
+        kOneStep);
+    for (int64_t row = 25; row < 40; ++row) {
+      const auto token = tokens.narrow(1, row, 1);
+      EXPECT_LT(largest_difference(paged.extend({0}, token),
+                                   model->project(model->extend(token, cache))),
+                kOneStep)
+          << type << ", row " << row;
+    }
+  }
+}
+
+TEST(PagedCache, ARowOfBytesHasAFactorForEachHead) {
+  const auto model = make_model(tiny_config(), 1);  // 2 heads of 16 columns
+  const Method& method = *model->methods().front();
+  EXPECT_EQ(LayerCache::row_bytes(method, torch::kFloat32), 2 * 32 * 4);
+  EXPECT_EQ(LayerCache::row_bytes(method, torch::kBFloat16), 2 * 32 * 2);
+  EXPECT_EQ(LayerCache::row_bytes(method, torch::kInt8), 2 * 32 + 2 * 2 * 4);
+}
+
+class PagedCacheOfType : public testing::TestWithParam<torch::ScalarType> {};
+INSTANTIATE_TEST_SUITE_P(, PagedCacheOfType,
+                         testing::Values(torch::kFloat32, torch::kBFloat16, torch::kInt8));
+
+TEST_P(PagedCacheOfType, GivesTheSameBitsAloneAndInABatch) {
+  // How keys and values are kept is no matter of the method: a few will do.
+  const size_t step = GetParam() == torch::kFloat32 ? 1 : 6;
+  const auto all = configs();
+  for (size_t at = 0; at < all.size(); at += step) {
+    const ModelConfig& config = all[at];
     const auto model = moved_model(config);
     model->eval();
     if (!is_cacheable(*model)) continue;
+    model->set_cache_type(GetParam());
     Paged alone(*model), together(*model);
     std::vector<size_t> which;
     const int64_t count = 10;  // more than the products for few rows take

@@ -41,10 +41,10 @@ int64_t context_of(const nn::Model& model, int64_t wanted) {
 
 // Bytes of the keys and values of a row.
 int64_t row_bytes(nn::Model& model) {
-  int64_t numbers = 0;
+  int64_t bytes = 0;
   for (const auto* method : model.methods())
-    numbers += method->shape().kv_heads * (method->shape().qk_size + method->shape().v_size);
-  return numbers * static_cast<int64_t>(torch::elementSize(model.compute_type()));
+    bytes += nn::LayerCache::row_bytes(*method, model.cache_type());
+  return bytes;
 }
 
 int64_t block_count(nn::Model& model, int64_t context, const EngineOptions& options) {

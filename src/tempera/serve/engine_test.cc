@@ -70,8 +70,13 @@ Result finish(Job& job) {
 
 Result one(Engine& engine, const JobRequest& asked) { return finish(*engine.submit({asked})[0]); }
 
-TEST(Engine, GivesTheSameBitsAloneAndInABatch) {
+class EngineWithCache : public testing::TestWithParam<torch::ScalarType> {};
+INSTANTIATE_TEST_SUITE_P(, EngineWithCache,
+                         testing::Values(torch::kFloat32, torch::kBFloat16, torch::kInt8));
+
+TEST_P(EngineWithCache, GivesTheSameBitsAloneAndInABatch) {
   const auto model = small_model();
+  model->set_cache_type(GetParam());
   std::vector<JobRequest> requests;
   for (int64_t i = 0; i < 14; ++i) {
     requests.push_back(request(1 + 23 * i, static_cast<double>(i), 5 + i));
@@ -112,6 +117,18 @@ TEST(Engine, GivesTheSameBitsWhereMemoryIsShort) {
   for (size_t i = 0; i < jobs.size(); ++i) EXPECT_TRUE(finish(*jobs[i]) == alone[i]) << "job " << i;
   EXPECT_GT(engine.state().preemptions, 0);
   EXPECT_EQ(engine.state().generated_tokens, 8 * 150);
+}
+
+TEST(Engine, CountsTheMemoryOfTheTypeThatIsKept) {
+  const auto model = small_model();
+  const auto bytes = [&](torch::ScalarType type) {
+    model->set_cache_type(type);
+    return Engine(model, {.cache_rows = 640}).state().cache_bytes;
+  };
+  // 2 layers with 32 columns of keys and of values, and 2 heads.
+  EXPECT_EQ(bytes(torch::kFloat32), 640 * 2 * 64 * 4);
+  EXPECT_EQ(bytes(torch::kBFloat16), 640 * 2 * 64 * 2);
+  EXPECT_EQ(bytes(torch::kInt8), 640 * 2 * (64 + 2 * 2 * 4));
 }
 
 TEST(Engine, BeginsTextsThatMayBecomeLong) {
