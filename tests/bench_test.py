@@ -184,6 +184,12 @@ def test_generate(tiny_llama):
     assert row["read_share"] == pytest.approx(row["gbps"] / document["machine"]["read_gbps"])
 
 
+def test_generate_with_caches_of_fewer_bits(tiny_llama):
+    rows = result("generate", tiny_llama, *GENERATE, "--dtype", "fp32", "--cache-dtype", "fp32,bf16,int8")["rows"]
+    assert [row["name"] for row in rows] == [f"tempera fp32, cache {dtype}" for dtype in ("fp32", "bf16", "int8")]
+    expect_measured(rows)
+
+
 @pytest.mark.skipif(not LONG, reason="starts Python with transformers; set TEMPERA_LONG=1")
 def test_generate_in_turn_with_transformers(tiny_llama):
     script = str(ROOT / "bench" / "peers" / "transformers_generate.py")

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <memory>
 
 #include "tempera/base/error.h"
@@ -15,6 +16,7 @@
 #include "tempera/bench/peer.h"
 #include "tempera/bench/peer_program.h"
 #include "tempera/bench/timing.h"
+#include "tempera/models/device.h"
 #include "tempera/models/load.h"
 #include "tempera/ops/blocks.h"
 #include "tempera/ops/torch.h"
@@ -57,6 +59,11 @@ class Contender {
 
 // In place of a dtype: a GGUF file's matrices in its own blocks.
 constexpr const char* kBlocks = "blocks";
+constexpr const char* kAuto = "auto";
+const std::map<std::string, config::CacheDtype> kCaches = {{kAuto, config::CacheDtype::kAuto},
+                                                           {"fp32", config::CacheDtype::kFloat32},
+                                                           {"bf16", config::CacheDtype::kBfloat16},
+                                                           {"int8", config::CacheDtype::kInt8}};
 
 int64_t bytes_of(const torch::Tensor& weight) {
   const auto* parts = ops::blocks_of(weight);
@@ -68,14 +75,15 @@ int64_t bytes_of(const torch::Tensor& weight) {
 
 class Ours final : public Contender {
  public:
-  Ours(const std::string& path, const std::string& dtype) {
-    facts_.name = "tempera " + dtype;
-    facts_.exact = dtype == "fp32";
+  Ours(const std::string& path, const std::string& dtype, const std::string& cache) {
+    facts_.name = "tempera " + dtype + (cache == kAuto ? "" : ", cache " + cache);
+    facts_.exact = dtype == "fp32" && (cache == kAuto || cache == "fp32");
     models::LoadOptions options;
     if (dtype == kBlocks)
       options.blocks = true;
     else
       options.dtype = type_of(dtype);
+    options.cache_type = models::cache_type(kCaches.at(cache), options.dtype);
     facts_.load_seconds = seconds_of([&] { model_ = models::load_model(path, options).model; });
     for (const auto& parameter : model_->parameter_list())
       if (parameter.tensor.is_same(model_->output_weight()) ||
@@ -137,6 +145,8 @@ class GenerateBenchmark final : public Benchmark {
     options.option("tokens", tokens_, config::range(1, 1 << 24), "tokens to generate after it");
     options.option("peers", peers_, config::choices({"transformers", "llama.cpp"}),
                    "programs to measure against, in turn; llama.cpp reads .gguf files only");
+    options.option("cache-dtype", caches_, config::choices({kAuto, "fp32", "bf16", "int8"}),
+                   "precisions of the KV cache to measure; auto: as the computation");
     program_.declare(options);
     run_.declare(options);
   }
@@ -152,7 +162,7 @@ class GenerateBenchmark final : public Benchmark {
 
   std::string model_;
   int64_t prompt_ = 512, tokens_ = 32;
-  std::vector<std::string> peers_;
+  std::vector<std::string> peers_, caches_ = {kAuto};
   PeerProgram program_;
   RunSettings run_{.dtypes = {"fp32", "bf16"}, .seconds = 30};
 };
@@ -181,15 +191,16 @@ std::vector<std::unique_ptr<Contender>> GenerateBenchmark::contenders(const Peer
   const int64_t empty = resident_bytes();
   auto own = run_.dtypes;
   if (model_.ends_with(".gguf")) own.insert(own.begin(), kBlocks);
-  for (const auto& dtype : own) {
-    progress.update(0, "loading " + dtype);
-    const int64_t before = resident_bytes();
-    const ResidentPeak peak;
-    auto ours = std::make_unique<Ours>(model_, dtype);
-    ours->run(random_prompt(ours->config().vocabulary, prompt_), tokens_);
-    ours->note_peak(empty + peak.bytes() - before);
-    all.push_back(std::move(ours));
-  }
+  for (const auto& dtype : own)
+    for (const auto& cache : caches_) {
+      progress.update(0, "loading " + dtype);
+      const int64_t before = resident_bytes();
+      const ResidentPeak peak;
+      auto ours = std::make_unique<Ours>(model_, dtype, cache);
+      ours->run(random_prompt(ours->config().vocabulary, prompt_), tokens_);
+      ours->note_peak(empty + peak.bytes() - before);
+      all.push_back(std::move(ours));
+    }
   const auto start = [&](const std::string& peer, const std::string& dtype) {
     const std::string name = dtype.empty() ? peer : peer + " " + dtype;
     progress.update(0, "starting " + name);
@@ -296,7 +307,9 @@ Report GenerateBenchmark::report(const std::vector<Speeds>& rows, double read_gb
 
 Report GenerateBenchmark::run() const {
   const auto program = find_program();
-  if (run_.dtypes.empty()) throw UsageError("--dtype: there is nothing to measure");
+  if (run_.dtypes.empty() && !model_.ends_with(".gguf"))
+    throw UsageError("--dtype: there is nothing to measure");
+  if (caches_.empty()) throw UsageError("--cache-dtype: there is nothing to measure");
   run_.apply();
   Progress progress("bench", 0, "rounds");
   auto all = contenders(program, progress);

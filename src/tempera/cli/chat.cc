@@ -28,6 +28,7 @@ struct ChatSettings {
     options.option("prompt", prompt, "one message; not given: a conversation on standard input");
     text.declare(options);
     compute.declare(options);
+    config::cache_dtype_option(options, compute.cache_dtype);
     config::json_option(options, json);
   }
 };

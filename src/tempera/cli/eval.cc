@@ -75,6 +75,7 @@ struct EvalSettings {
     options.option("out", out, "new folder for report.html, eval.json, eval.svg and eval.png",
                    {.local = true, .section = config::Section::kOutput});
     compute.declare(options);
+    config::cache_dtype_option(options, compute.cache_dtype);
     config::json_option(options, json);
     ranks.declare(options);
     train::TrainOptions::declare_context_ranks(options, context_ranks);

@@ -44,6 +44,7 @@ struct GenerateSettings {
     text.declare(options);
     beam.declare(options);
     compute.declare(options);
+    config::cache_dtype_option(options, compute.cache_dtype);
     config::json_option(options, json);
   }
 };

@@ -8,7 +8,10 @@ namespace tempera::cli {
 models::LoadOptions load_options(const models::ComputeOptions& compute) {
   models::use_threads(compute.threads);
   const bool on_cpu = models::resolve_device(compute.device).is_cpu();
-  return {.dtype = models::scalar_type(compute.dtype), .blocks = on_cpu && !compute.unpack};
+  const auto dtype = models::scalar_type(compute.dtype);
+  return {.dtype = dtype,
+          .cache_type = models::cache_type(compute.cache_dtype, dtype),
+          .blocks = on_cpu && !compute.unpack};
 }
 
 models::LoadOptions load_options(const nn::TemperatureConfig& temperature) {

@@ -10,6 +10,7 @@
 #include "tempera/base/interrupt.h"
 #include "tempera/cli/model.h"
 #include "tempera/cli/verb.h"
+#include "tempera/config/common.h"
 #include "tempera/data/text.h"
 #include "tempera/http/server.h"
 #include "tempera/models/device.h"
@@ -68,6 +69,7 @@ struct ServeSettings {
         "attention temperatures requested as MODEL@METHOD:OPTION=VALUE to keep at once; each "
         "has its own KV cache");
     compute.declare(options);
+    config::cache_dtype_option(options, compute.cache_dtype);
   }
 };
 

@@ -15,6 +15,15 @@ void dtype_option(Options& options, Dtype& dtype) {
                  {.section = Section::kComputing});
 }
 
+void cache_dtype_option(Options& options, CacheDtype& dtype) {
+  static const EnumChoices<CacheDtype> kNames{{{"auto", CacheDtype::kAuto},
+                                               {"fp32", CacheDtype::kFloat32},
+                                               {"bf16", CacheDtype::kBfloat16},
+                                               {"int8", CacheDtype::kInt8}}};
+  options.option("cache-dtype", dtype, kNames, "precision of the KV cache; auto: as --dtype",
+                 {.section = Section::kComputing});
+}
+
 void threads_option(Options& options, int64_t& threads) {
   options.option("threads", threads, range(0, 4096), "CPU threads; 0: one per core",
                  {.local = true, .section = Section::kComputing});

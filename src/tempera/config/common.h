@@ -11,9 +11,11 @@ namespace tempera::config {
 
 enum class Device { kAuto, kCpu, kCuda };
 enum class Dtype { kFloat32, kBfloat16 };
+enum class CacheDtype { kAuto, kFloat32, kBfloat16, kInt8 };
 
 void device_option(Options& options, Device& device);
 void dtype_option(Options& options, Dtype& dtype);
+void cache_dtype_option(Options& options, CacheDtype& dtype);
 void threads_option(Options& options, int64_t& threads);  // 0: one for each core
 void seed_option(Options& options, int64_t& seed);
 void out_option(Options& options, std::string& folder);

@@ -141,7 +141,7 @@ class Scorer {
     for (const auto& input : inputs) lengths.push_back(input.length());
     if (lengths.back() < lengths.front())
       batch.key_end = torch::tensor(lengths, torch::kInt64).to(device_);
-    take(model_.hidden(batch), inputs);
+    take(hidden(batch), inputs);
   }
 
   // The beginnings, from long to short, go into a cache, padded in front; the ends continue copies
@@ -180,6 +180,13 @@ class Scorer {
   std::vector<Likelihood> results() && { return std::move(results_); }
 
  private:
+  // Of rows that see keys and values as a cache of the model's keeps them.
+  torch::Tensor hidden(const nn::Batch& batch) {
+    if (model_.cache_type() == model_.compute_type()) return model_.hidden(batch);
+    auto cache = model_.make_cache(batch.tokens.size(0), batch.tokens.size(1));
+    return model_.extend(batch.tokens, cache);
+  }
+
   // hidden: (suffixes, rows, width).
   void take(const torch::Tensor& hidden, std::span<const Suffix> suffixes) {
     std::vector<int64_t> rows, targets;

@@ -112,6 +112,13 @@ Document read_document(const data::Corpus& corpus, int64_t index,
   return document;
 }
 
+// Rows that see keys and values as a cache of the model's keeps them. Padding is behind them.
+torch::Tensor losses_of(nn::Model& model, const nn::Batch& batch) {
+  if (model.cache_type() == model.compute_type()) return model.token_losses(batch);
+  auto cache = model.make_cache(batch.tokens.size(0), batch.tokens.size(1));
+  return model.token_losses(model.extend(batch.tokens, cache), batch.targets);
+}
+
 }  // namespace
 
 void LossByPosition::add(const torch::Tensor& losses, const nn::Batch& batch) {
@@ -219,7 +226,7 @@ TextScores score_documents(nn::Model& model, std::span<const Document> documents
     nn::Batch batch = batch_of(some);
     for (torch::Tensor* tensor : {&batch.tokens, &batch.targets, &batch.key_end})
       if (tensor->defined()) *tensor = tensor->to(device);
-    sums.add(model.token_losses(batch), batch);
+    sums.add(losses_of(model, batch), batch);
     for (const auto& window : some) done += window.scored;
     if (report) report(done);
     first += some.size();

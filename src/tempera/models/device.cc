@@ -57,6 +57,24 @@ torch::ScalarType scalar_type(config::Dtype dtype) {
   return dtype == config::Dtype::kBfloat16 ? torch::kBFloat16 : torch::kFloat32;
 }
 
+std::optional<torch::ScalarType> cache_type(config::CacheDtype dtype, torch::ScalarType compute) {
+  switch (dtype) {
+    case config::CacheDtype::kAuto:
+      return std::nullopt;
+    case config::CacheDtype::kFloat32:
+      if (compute == torch::kBFloat16)
+        throw UsageError(
+            "--cache-dtype fp32 given, but with --dtype bf16 keys and values are computed in bf16; "
+            "give auto, bf16 or int8, or --dtype fp32");
+      return torch::kFloat32;
+    case config::CacheDtype::kBfloat16:
+      return torch::kBFloat16;
+    case config::CacheDtype::kInt8:
+      return torch::kInt8;
+  }
+  return std::nullopt;
+}
+
 void use_threads(int64_t threads) {
   if (threads > 0) at::set_num_threads(static_cast<int>(threads));
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
+#include <optional>
 #include <string>
 
 #include "tempera/config/common.h"
@@ -27,6 +28,8 @@ torch::Device choose_device(config::Device wanted, const GpuTrial& trial, std::o
 torch::Device resolve_device(config::Device device);
 
 torch::ScalarType scalar_type(config::Dtype dtype);
+// None: that of the computation. Throws UsageError where the cache would have more bits than it.
+std::optional<torch::ScalarType> cache_type(config::CacheDtype dtype, torch::ScalarType compute);
 
 // For this thread and those it starts. 0: torch's own choice, one for each core.
 void use_threads(int64_t threads);
@@ -35,6 +38,7 @@ void use_threads(int64_t threads);
 struct ComputeOptions {
   config::Device device = config::Device::kAuto;
   config::Dtype dtype = config::Dtype::kFloat32;
+  config::CacheDtype cache_dtype = config::CacheDtype::kAuto;  // of verbs that declare it
   int64_t threads = 0;
   bool unpack = false;
 

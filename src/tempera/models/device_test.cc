@@ -43,6 +43,18 @@ TEST(Device, WhatIsAskedForIsGivenOrRefused) {
   EXPECT_TRUE(says(refusal(kFails), "no kernel image is available); give --device cpu"));
 }
 
+TEST(CacheType, HasNoMoreBitsThanTheComputation) {
+  using config::CacheDtype;
+  EXPECT_FALSE(cache_type(CacheDtype::kAuto, torch::kBFloat16));
+  EXPECT_EQ(cache_type(CacheDtype::kFloat32, torch::kFloat32), torch::kFloat32);
+  EXPECT_EQ(cache_type(CacheDtype::kBfloat16, torch::kFloat32), torch::kBFloat16);
+  EXPECT_EQ(cache_type(CacheDtype::kInt8, torch::kBFloat16), torch::kInt8);
+  EXPECT_TRUE(says(message_of<UsageError>([] {
+                     cache_type(CacheDtype::kFloat32, torch::kBFloat16);
+                   }),
+                   "give auto, bf16 or int8"));
+}
+
 // Whatever this machine has, its first kernel runs.
 TEST(Device, TheAutomaticOneComputes) {
   const auto device = resolve_device(Device::kAuto);

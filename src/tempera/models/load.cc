@@ -147,7 +147,10 @@ fs::path find_model(const fs::path& path) {
 LoadedModel load_model(const fs::path& path, const LoadOptions& options) {
   const fs::path found = find_model(path);
   try {
-    return found.extension() == ".gguf" ? load_gguf(found, options) : load_folder(found, options);
+    auto loaded =
+        found.extension() == ".gguf" ? load_gguf(found, options) : load_folder(found, options);
+    if (options.cache_type) loaded.model->set_cache_type(*options.cache_type);
+    return loaded;
   } catch (const UsageError& error) {
     throw Error(concat(found.string(), ": ", error.what()));
   }
@@ -165,6 +168,7 @@ std::shared_ptr<nn::Model> with_temperature(const nn::Model& model,
                                             const nn::TemperatureConfig& temperature) {
   auto other = empty_model(model.config(), {.temperature = temperature});
   other->set_compute_type(model.compute_type());
+  other->set_cache_type(model.cache_type());
   const torch::NoGradGuard no_grad;
   const auto modules = other->named_modules();
   const auto parameters = model.named_parameters(), buffers = model.named_buffers();
