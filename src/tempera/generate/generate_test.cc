@@ -79,9 +79,9 @@ TEST(Cache, DecodingEqualsTheFullPass) {
   EXPECT_GE(tested, method_registry().size());
 }
 
-// What a cache of few bits may move a hidden state, whose numbers are about 1 here. Measured: at
-// most 0.03 in bf16 and 0.05 in 8 bits; a wrong factor or row moves it by more than 1.
-constexpr double kNarrow = 0.15;
+// How far a cache of few bits may move hidden states, relative to their norm. Measured on these
+// models, whose weights are large: at most 0.015 in bf16 and 0.036 in 8 bits.
+constexpr double kNarrow = 0.1;
 
 TEST(Cache, FewerBitsMoveTheResultALittle) {
   for (const auto& config : cached_configs()) {
@@ -95,7 +95,6 @@ TEST(Cache, FewerBitsMoveTheResultALittle) {
       auto cache = model->make_cache(2, 40);
       const auto compare = [&](const torch::Tensor& given, const torch::Tensor& wanted) {
         const double moved = ((given - wanted).norm() / wanted.norm()).item<double>();
-        fprintf(stderr, "MOVED %d %f\n", (int)type, moved);
         EXPECT_LT(moved, kNarrow) << config.temperature.method << ", " << type;
         EXPECT_GT(moved, 0) << "the cache has all its bits";
       };

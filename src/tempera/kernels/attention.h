@@ -166,8 +166,8 @@ void attention_backward(const AttentionParams<T>& params, const AttentionGradien
 // row i of sequence b stands at position lengths[b] - q_rows + i; mask.query_offset is ignored.
 // Scales of k and v are finished rows only, laid out like k and v. Paged: k, v (and their scales)
 // have `batch` as the stride between blocks of `block_size` rows, and logical row j of sequence b
-// is row j % block_size of block block_table[b * table_stride + j / block_size]. C is T, BFloat16 or
-// int8_t, which are whole numbers: what makes a row of them is in the scales.
+// is row j % block_size of block block_table[b * table_stride + j / block_size]. C is T, BFloat16
+// or int8_t, which are whole numbers: what makes a row of them is in the scales.
 template <class T, class C = T>
 struct DecodeParams {
   AttentionParams<T, C> attention;

@@ -79,8 +79,8 @@ struct RotaryParams {
 template <class T>
 void rotary(const RotaryParams<T>& params, Parallel& parallel);
 
-// Rows of whole numbers: x = factor * y, where the largest number of a row is 127 or -127. A row that
-// is not finite has a NaN as its factor.
+// Rows of whole numbers: x = factor * y, where the largest number of a row is 127 or -127. A row
+// that is not finite has a NaN as its factor.
 template <class T>
 struct QuantizeParams {
   int64_t batch = 0, heads = 0, rows = 0, size = 0;

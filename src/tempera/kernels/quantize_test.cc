@@ -81,15 +81,16 @@ TYPED_TEST(Quantize, EveryNumberIsWithinHalfAStep) {
 TYPED_TEST(Quantize, ARowThatIsNotFiniteShowsIt) {
   using T = TypeParam;
   Serial serial;
-  for (const double bad : {std::numeric_limits<double>::quiet_NaN(),
-                           std::numeric_limits<double>::infinity(),
-                           -std::numeric_limits<double>::infinity()})
+  for (const double bad :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
+        -std::numeric_limits<double>::infinity()})
     for (const int64_t column : {0, 5, 39}) {
       Tensor<T> x = rows_of<T>(40, LayoutCase::kHeadsFirst);
       x.at(40 * 9 + column) = from_double<T>(bad);
       Quantized<T> got(x, LayoutCase::kHeadsFirst, serial);
       for (int64_t row = 0; row < kBatch * kHeads * kRows; ++row)
-        ASSERT_EQ(std::isfinite(to_double(got.factor.at(row))), row != 9) << bad << " at " << column;
+        ASSERT_EQ(std::isfinite(to_double(got.factor.at(row))), row != 9)
+            << bad << " at " << column;
     }
 }
 

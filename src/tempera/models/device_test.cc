@@ -49,10 +49,9 @@ TEST(CacheType, HasNoMoreBitsThanTheComputation) {
   EXPECT_EQ(cache_type(CacheDtype::kFloat32, torch::kFloat32), torch::kFloat32);
   EXPECT_EQ(cache_type(CacheDtype::kBfloat16, torch::kFloat32), torch::kBFloat16);
   EXPECT_EQ(cache_type(CacheDtype::kInt8, torch::kBFloat16), torch::kInt8);
-  EXPECT_TRUE(says(message_of<UsageError>([] {
-                     cache_type(CacheDtype::kFloat32, torch::kBFloat16);
-                   }),
-                   "give auto, bf16 or int8"));
+  EXPECT_TRUE(
+      says(message_of<UsageError>([] { cache_type(CacheDtype::kFloat32, torch::kBFloat16); }),
+           "give auto, bf16 or int8"));
 }
 
 // Whatever this machine has, its first kernel runs.

@@ -16,7 +16,7 @@ namespace tempera::models {
 inline constexpr uint64_t kMostConfig = 16U << 20;
 
 struct LoadOptions {
-  torch::ScalarType dtype = torch::kFloat32;  // of the weights and of the rows
+  torch::ScalarType dtype = torch::kFloat32;         // of the weights and of the rows
   std::optional<torch::ScalarType> cache_type = {};  // of the model's caches; none: as the rows
   // Matrices in blocks of few bits stay as they are in the file, which stays mapped, for inference
   // on the CPU; the rest of such a model's weights is float32.

@@ -123,9 +123,9 @@ TEST(PagedCache, FewerBitsGiveWhatTheContiguousCacheGives) {
         kOneStep);
     for (int64_t row = 25; row < 40; ++row) {
       const auto token = tokens.narrow(1, row, 1);
-      EXPECT_LT(largest_difference(paged.extend({0}, token),
-                                   model->project(model->extend(token, cache))),
-                kOneStep)
+      EXPECT_LT(
+          largest_difference(paged.extend({0}, token), model->project(model->extend(token, cache))),
+          kOneStep)
           << type << ", row " << row;
     }
   }

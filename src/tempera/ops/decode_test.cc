@@ -117,8 +117,7 @@ TEST(Decode, EqualsAttentionOverTheRowsInUse) {
 struct NarrowCache {
   DecodeArgs narrow, wide;
 
-  NarrowCache(at::ScalarType type, at::ScalarType cache_type)
-      : narrow(cached(type)), wide(narrow) {
+  NarrowCache(at::ScalarType type, at::ScalarType cache_type) : narrow(cached(type)), wide(narrow) {
     const double step = cache_type == at::kChar ? 32 : 1;
     for (const auto& [few, many] : {std::pair(&narrow.k, &wide.k), {&narrow.v, &wide.v}}) {
       *few = (many->to(at::kFloat) * step).round().clamp(-127, 127);

@@ -25,8 +25,8 @@ struct ProjectedOperand {
 ProjectedOperand heads_of(const at::Tensor& projection, int64_t first, int64_t heads, int64_t size);
 
 // Where the keys and values of earlier rows are, as they enter the products, with their scales. k
-// and v have the type in which they are kept: that of the rows, bfloat16, or int8, whose scales then
-// hold a factor for each row.
+// and v have the type in which they are kept: that of the rows, bfloat16, or int8, whose scales
+// then hold a factor for each row.
 struct KeyCache {
   at::Tensor k, v;      // (B, Hkv, capacity, size)
   at::Tensor a_k, a_v;  // (B, Hkv, capacity); undefined: 1

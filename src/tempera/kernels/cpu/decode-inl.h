@@ -158,12 +158,12 @@ class DecodeTask {
     const int64_t size = p_.shape.v_size;
     int64_t c = 0;
     for (; c + kVectors * kLanes <= size; c += kVectors * kLanes)
-      add_columns<kRows, kVectors>(r, c, span, [&](int64_t j, Vec (&row)[kVectors]) {
+      add_columns<kRows, kVectors>(r, c, span, [&](int64_t j, Vec(&row)[kVectors]) {
         for (int v = 0; v < kVectors; ++v) row[v] = load(values[j] + c + v * kLanes);
         return value_scale[j];
       });
     for (; c < size; c += kLanes)
-      add_columns<kRows, 1>(r, c, span, [&](int64_t j, Vec (&row)[1]) {
+      add_columns<kRows, 1>(r, c, span, [&](int64_t j, Vec(&row)[1]) {
         row[0] = load_some(values[j] + c, size - c);
         return value_scale[j];
       });

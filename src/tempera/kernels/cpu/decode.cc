@@ -94,10 +94,9 @@ void decode(const DecodeParams<T, C>& params, const AttentionOutputs<T>& outputs
   }
 }
 
-#define TEMPERA_INSTANTIATE(T, C)                                                        \
-  template size_t decode_workspace(const DecodeParams<T, C>&, int);                      \
-  template void decode(const DecodeParams<T, C>&, const AttentionOutputs<T>&, Parallel&, \
-                       void*)
+#define TEMPERA_INSTANTIATE(T, C)                                   \
+  template size_t decode_workspace(const DecodeParams<T, C>&, int); \
+  template void decode(const DecodeParams<T, C>&, const AttentionOutputs<T>&, Parallel&, void*)
 TEMPERA_INSTANTIATE(float, float);
 TEMPERA_INSTANTIATE(float, BFloat16);
 TEMPERA_INSTANTIATE(float, int8_t);

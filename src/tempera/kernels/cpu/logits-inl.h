@@ -61,7 +61,8 @@ struct LogitRow {
   Post post;
 
   template <class T, class C>
-  LogitRow(const AttentionParams<T, C>& p, int64_t b, int64_t h, int64_t i, int64_t key, KeyRange seen)
+  LogitRow(const AttentionParams<T, C>& p, int64_t b, int64_t h, int64_t i, int64_t key,
+           KeyRange seen)
       : bias{p.bias ? p.bias.at(b, h, i) + key : nullptr, seen},
         cap{p.cap},
         post{static_cast<bool>(p.post), p.post ? *p.post.at(b, h, i) : 1.0F} {}

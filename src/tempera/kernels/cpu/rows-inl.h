@@ -75,8 +75,7 @@ HWY_INLINE void dot_each(const float* packed, int64_t stride, const T* row, int6
     for (int i = 0; i < kRows; ++i)
       even[i] = hn::MulAdd(load(packed + i * stride + c), rest, even[i]);
   }
-  for (int i = 0; i < kRows; ++i)
-    to[i * to_stride] = factor * sum_lanes(hn::Add(even[i], odd[i]));
+  for (int i = 0; i < kRows; ++i) to[i * to_stride] = factor * sum_lanes(hn::Add(even[i], odd[i]));
 }
 
 template <class T>
