@@ -15,6 +15,11 @@ namespace {
 // A panel of sixteen rows of the matrix: numbers, two scales and a minimum for each group.
 constexpr int64_t kPanelBytesOfAGroup = 16 * (kGroup + int64_t{3} * 4);
 
+// Of the two panels that a worker has.
+constexpr int64_t panel_bytes(int64_t inputs) {
+  return 2 * (inputs / kGroup * kPanelBytesOfAGroup);
+}
+
 // Bytes of the matrix in a task: they stay in the cache of a core while further rows use them, and
 // a worker which is held up does not hold up all.
 constexpr int64_t kTaskBytes = 32 << 10;
@@ -47,30 +52,35 @@ namespace tempera::kernels::cpu::HWY_NAMESPACE {
 // A group of 32 elements. One with an element that is no finite number makes all results of its row
 // NaN.
 template <class X>
-HWY_INLINE void quantize_group(const X* from, const QuantizedRow& to, int64_t group) {
-  float x[kGroup];
-  uint32_t most = 0;
-  for (int64_t i = 0; i < kGroup; ++i) {
-    x[i] = to_float(from[i]);
-    most = std::max(most, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffU);
+HWY_INLINE void quantize_group(const X* from, QuantizedGroup& to) {
+  constexpr int64_t kVectors = kGroup / kLanes;
+  const auto magnitude = hn::Set(U32(), 0x7fffffffU);
+  Vec x[kVectors];
+  auto most = hn::Zero(U32());
+  for (int64_t i = 0; i < kVectors; ++i) {
+    x[i] = load(from + i * kLanes);
+    most = hn::Max(most, hn::And(hn::BitCast(U32(), x[i]), magnitude));
   }
-  const auto largest = std::bit_cast<float>(most);
+  const auto largest = std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(U32(), most)));
   const bool finite = largest <= std::numeric_limits<float>::max();
-  const float inverse = finite && largest > 1e-30F ? 127 / largest : 0;
-  int32_t sums[2] = {0, 0};
-  for (int64_t i = 0; i < kGroup; ++i) {
-    // Adding 1.5 * 2^23 rounds to a whole number, ties to even.
-    const float shifted = (finite ? x[i] : 0) * inverse + 12582912.0F;
-    const int32_t q = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(12582912.0F);
-    to.q[group * kGroup + i] = static_cast<int8_t>(q);
-    sums[i / 16] += q;
+  const Vec inverse = set(finite && largest > 1e-30F ? 127 / largest : 0);
+  // Adding 1.5 * 2^23 rounds to a whole number, ties to even.
+  const Vec magic = set(12582912.0F);
+  auto sum = hn::Zero(I32());
+  for (int64_t i = 0; i < kVectors; ++i) {
+    if (!finite) x[i] = hn::Zero(F32());
+    const Vec shifted = hn::MulAdd(x[i], inverse, magic);
+    const auto q = hn::Sub(hn::BitCast(I32(), shifted), hn::BitCast(I32(), magic));
+    hn::StoreU(hn::DemoteTo(hn::Rebind<int8_t, I32>(), q), hn::Rebind<int8_t, I32>(),
+               to.q + i * kLanes);
+    sum = hn::Add(sum, q);
+    if ((i + 1) * 2 % kVectors != 0) continue;
+    to.half_sum[i * 2 / kVectors] = hn::GetLane(hn::SumOfLanes(I32(), sum));
+    sum = hn::Zero(I32());
   }
-  const float scale = finite ? largest / 127 : std::numeric_limits<float>::quiet_NaN();
-  to.scale[group] = scale;
-  to.sum[group] = sums[0] + sums[1];
-  to.half_sum[2 * group] = sums[0];
-  to.half_sum[2 * group + 1] = sums[1];
-  to.scaled_sum[group] = scale * static_cast<float>(sums[0] + sums[1]);
+  to.scale = finite ? largest / 127 : std::numeric_limits<float>::quiet_NaN();
+  to.sum = to.half_sum[0] + to.half_sum[1];
+  to.scaled_sum = to.scale * static_cast<float>(to.sum);
 }
 
 // What the tasks share: rows [first, first + count) of x, quantised, times one part.
@@ -86,10 +96,19 @@ struct PartProduct {
   int64_t y_stride;
 
   QuantizedRow row(int64_t r) const {
-    return quantized_row(rows + r * quantized_row_bytes(inputs), inputs);
+    return quantized_row(rows + r * quantized_row_bytes(inputs));
   }
   // The results of rows of the matrix that begin at `output`, for one row of x.
   void put(int64_t r, int64_t output, const float* results, int64_t count) const {
+    if (y && !bias) {
+      float* const to = y + r * y_stride + first_output;
+      if (!part.place) {
+        std::copy_n(results, count, to + output);
+      } else {
+        for (int64_t i = 0; i < count; ++i) to[part.place[output + i]] = results[i];
+      }
+      return;
+    }
     for (int64_t i = 0; i < count; ++i) {
       const int64_t at = first_output + (part.place ? part.place[output + i] : output + i);
       const float result = results[i] + (bias ? bias[at] : 0.0F);
@@ -127,31 +146,44 @@ void few_rows(const PartProduct& p, int64_t first, int64_t count, int64_t begin,
 // From so many rows on, a panel pays.
 inline constexpr int64_t kLeastPanelRows = 3;
 
-template <class Type, int kRows>
-void panel_rows(const PartProduct& p, const BlockPanel& panel, int64_t first, int64_t count,
+template <class Type, int kRows, int panels>
+void panel_rows(const PartProduct& p, const BlockPanel* panel, int64_t first, int64_t count,
                 int64_t output, int64_t outputs) {
   if constexpr (kRows > 1) {
-    if (count < kRows) return panel_rows<Type, kRows - 1>(p, panel, first, count, output, outputs);
+    if (count < kRows)
+      return panel_rows<Type, kRows - 1, panels>(p, panel, first, count, output, outputs);
   }
   QuantizedRow x[kRows];
   for (int r = 0; r < kRows; ++r) x[r] = p.row(first + r);
-  float results[kRows * kPanelOutputs];
-  multiply_panel<Type, kRows>(panel, p.inputs / Type::kGroupElements, x, results, kPanelOutputs);
-  for (int r = 0; r < kRows; ++r) p.put(first + r, output, results + r * kPanelOutputs, outputs);
+  float results[kRows * panels * kPanelOutputs];
+  multiply_panels<Type, kRows, panels>(panel, p.inputs / Type::kGroupElements, x, results);
+  for (int r = 0; r < kRows; ++r)
+    p.put(first + r, output, results + r * panels * kPanelOutputs, outputs);
+}
+
+template <class Type, int panels>
+void many_rows(const PartProduct& p, int64_t output, int64_t end) {
+  const int64_t inputs = p.inputs;
+  BlockPanel panel[panels];
+  for (int i = 0; i < panels; ++i) {
+    auto* const numbers =
+        reinterpret_cast<uint8_t*>(p.panel + i * (inputs / kGroup * kPanelBytesOfAGroup));
+    auto* const scale = reinterpret_cast<float*>(numbers + inputs * kPanelOutputs);
+    panel[i] = {numbers, scale, scale + inputs / 16 * kPanelOutputs};
+    fill_panel<Type>(p.part.bytes, inputs / Type::kElements, output + i * kPanelOutputs, end,
+                     panel[i]);
+  }
+  for (int64_t first = 0; first < p.row_count; first += kPanelRows)
+    panel_rows<Type, kPanelRows, panels>(p, panel, first, p.row_count - first, output,
+                                         std::min(panels * kPanelOutputs, end - output));
 }
 
 template <class Type>
 void many_rows(const PartProduct& p, int64_t begin, int64_t end) {
-  const int64_t inputs = p.inputs;
-  auto* const numbers = reinterpret_cast<uint8_t*>(p.panel);
-  auto* const scale = reinterpret_cast<float*>(numbers + inputs * kPanelOutputs);
-  const BlockPanel panel{numbers, scale, scale + inputs / 16 * kPanelOutputs};
-  for (int64_t output = begin; output < end; output += kPanelOutputs) {
-    fill_panel<Type>(p.part.bytes, inputs / Type::kElements, output, end, panel);
-    for (int64_t first = 0; first < p.row_count; first += kPanelRows)
-      panel_rows<Type, kPanelRows>(p, panel, first, p.row_count - first, output,
-                                   std::min(kPanelOutputs, end - output));
-  }
+  int64_t output = begin;
+  for (; output + kPanelOutputs < end; output += kPanels * kPanelOutputs)
+    many_rows<Type, kPanels>(p, output, end);
+  if (output < end) many_rows<Type, 1>(p, output, end);
 }
 
 #endif
@@ -208,9 +240,9 @@ void multiply_part(const PartProduct& p, int64_t begin, int64_t end) {
 template <class X>
 void quantize_rows(const BlockProductParams<X>& p, Parallel& parallel, std::byte* rows) {
   const auto quantize = [&](int64_t r, int) {
-    const QuantizedRow to = quantized_row(rows + r * quantized_row_bytes(p.inputs), p.inputs);
+    const QuantizedRow to = quantized_row(rows + r * quantized_row_bytes(p.inputs));
     for (int64_t group = 0; group < p.inputs / kGroup; ++group)
-      quantize_group(p.x + r * p.x_stride + group * kGroup, to, group);
+      quantize_group(p.x + r * p.x_stride + group * kGroup, to.groups[group]);
   };
   if (p.rows > kTileRows) return parallel.run(p.rows, quantize);
   for (int64_t r = 0; r < p.rows; ++r) quantize(r, 0);
@@ -223,10 +255,14 @@ template <class X>
 void multiply(const BlockProductParams<X>& p, Parallel& parallel, std::byte* workspace) {
   quantize_rows(p, parallel, workspace);
   std::byte* const panels = workspace + p.rows * quantized_row_bytes(p.inputs);
+  // With many rows a task is long, and workers wait for the last one.
+  const bool many = p.rows > kTileRows;
+  const int64_t least = many ? 32 : 16;
   const auto share_of = [&](const BlockRows& part) {
     const BlockLayout layout = block_layout(part.type);
     const int64_t row_bytes = std::max<int64_t>(p.inputs / layout.elements * layout.bytes, 1);
-    return std::max<int64_t>(kTaskBytes / row_bytes / 16 * 16, 16);
+    const int64_t task_bytes = many ? kTaskBytes / 2 : kTaskBytes;
+    return std::max(task_bytes / row_bytes / least * least, least);
   };
   int64_t tasks = 0;
   for (const BlockRows& part : p.parts) tasks += (part.rows + share_of(part) - 1) / share_of(part);
@@ -235,7 +271,7 @@ void multiply(const BlockProductParams<X>& p, Parallel& parallel, std::byte* wor
     for (const BlockRows& part : p.parts) {
       const int64_t share = share_of(part), here = (part.rows + share - 1) / share;
       if (task < here) {
-        std::byte* const panel = panels + worker * (p.inputs / kGroup * kPanelBytesOfAGroup);
+        std::byte* const panel = panels + worker * panel_bytes(p.inputs);
         PartProduct product{p.rows, p.inputs, part,    first_output, workspace,
                             panel,  p.bias,   nullptr, nullptr,      p.y_stride};
         set_results(p.y, product);
@@ -289,8 +325,7 @@ BlockLayout block_layout(BlockType type) {
 }
 
 int64_t block_product_workspace(int64_t rows, int64_t inputs, int workers) {
-  return rows * cpu::quantized_row_bytes(inputs) +
-         workers * (inputs / cpu::kGroup * cpu::kPanelBytesOfAGroup);
+  return rows * cpu::quantized_row_bytes(inputs) + workers * cpu::panel_bytes(inputs);
 }
 
 template <>

@@ -122,14 +122,15 @@ void multiply_one(const uint8_t* block, int64_t blocks, const QuantizedRow* x, f
       Type::numbers(block, g, q);
       const float scale = Type::scale(block, g), minimum = Type::minimum(block, g);
       for (int r = 0; r < kRows; ++r) {
-        const int8_t* row = x[r].q + group * Type::kGroupElements;
+        const QuantizedGroup& whole_group = x[r].groups[at];
+        const bool is_half = Type::kGroupElements != kGroup;
+        const int8_t* row = is_half ? x[r].half(group) : whole_group.q;
         int32_t whole = 0;
         for (int64_t i = 0; i < Type::kGroupElements; ++i)
           whole += static_cast<int16_t>(q[i]) * static_cast<int16_t>(row[i]);
-        whole -= Type::kOffset *
-                 (Type::kGroupElements == kGroup ? x[r].sum[group] : x[r].half_sum[group]);
-        sum[r] += static_cast<float>(whole) * (scale * x[r].scale[at]);
-        sum[r] += minimum * x[r].scaled_sum[at];
+        whole -= Type::kOffset * (is_half ? x[r].half_sum(group) : whole_group.sum);
+        sum[r] += static_cast<float>(whole) * (scale * whole_group.scale);
+        sum[r] += minimum * whole_group.scaled_sum;
       }
     }
 }

@@ -110,13 +110,21 @@ HWY_INLINE hn::Vec<I4> sums_of(Tag tag, const hn::Vec<Tag>* v) {
 
 // Where a group of a type finds its numbers in the row.
 template <class Type>
+inline constexpr bool kHasHalfGroups = Type::kGroupElements != kGroup;
+
+template <class Type>
+HWY_INLINE const int8_t* row_numbers(const QuantizedRow& row, int64_t group) {
+  return kHasHalfGroups<Type> ? row.half(group) : row.groups[group].q;
+}
+
+template <class Type>
 HWY_INLINE int32_t number_sum(const QuantizedRow& row, int64_t group) {
-  return Type::kGroupElements == kGroup ? row.sum[group] : row.half_sum[group];
+  return kHasHalfGroups<Type> ? row.half_sum(group) : row.groups[group].sum;
 }
 
 template <class Type>
 HWY_INLINE float row_scale(const QuantizedRow& row, int64_t group) {
-  return row.scale[group * Type::kGroupElements / kGroup];
+  return row.groups[kHasHalfGroups<Type> ? group / 2 : group].scale;
 }
 
 // Four rows of the matrix, from their first blocks on, times kRows rows of x.
@@ -135,17 +143,17 @@ HWY_INLINE void multiply_four(const uint8_t* const first[kOutputs], int64_t bloc
       const Operand<Type> q[kOutputs] = {{at[0], g}, {at[1], g}, {at[2], g}, {at[3], g}};
       const V4 scale = factors.scale(g), minimum = factors.minimum(g);
       for (int r = 0; r < kRows; ++r) {
-        const int8_t* numbers = x[r].q + group * Type::kGroupElements;
+        const int8_t* numbers = row_numbers<Type>(x[r], group);
         VSums dots[kOutputs];
         for (int64_t o = 0; o < kOutputs; ++o)
-          dots[o] = Type::kGroupElements == kGroup ? q[o].dot(numbers) : q[o].dot_of_half(numbers);
+          dots[o] = kHasHalfGroups<Type> ? q[o].dot_of_half(numbers) : q[o].dot(numbers);
         auto whole = sums_of(Sums(), dots);
         if constexpr (Type::kOffset != 0)
           whole = hn::Sub(whole, hn::Set(I4(), Type::kOffset * number_sum<Type>(x[r], group)));
         sum[r] = hn::MulAdd(hn::ConvertTo(F4(), whole),
                             hn::Mul(scale, hn::Set(F4(), row_scale<Type>(x[r], group))), sum[r]);
         if constexpr (Type::kHasMinima)
-          sum[r] = hn::MulAdd(minimum, hn::Set(F4(), x[r].scaled_sum[group]), sum[r]);
+          sum[r] = hn::MulAdd(minimum, hn::Set(F4(), x[r].groups[group].scaled_sum), sum[r]);
       }
     }
     for (int64_t o = 0; o < kOutputs; ++o) {
@@ -199,19 +207,20 @@ HWY_INLINE void multiply_eight(const uint8_t* const first[kWideOutputs], int64_t
   std::copy_n(first, kWideOutputs, at);
   for (int64_t block = 0; block < blocks; ++block) {
     const typename Type::Factors low(at), high(at + kOutputs);
-    const auto numbers = hn::LoadU(group_bytes, x.q + block * kGroup);
+    const QuantizedGroup& group = x.groups[block];
+    const auto numbers = hn::LoadU(group_bytes, group.q);
     const auto twice = hn::Combine(hn::FixedTag<int8_t, 64>(), numbers, numbers);
     hn::Vec<hn::FixedTag<int32_t, 16>> dots[kOutputs];
     for (int64_t o = 0; o < kOutputs; ++o)
       dots[o] = add_products(hn::Zero(i16), Type::wide_numbers(at[o], at[o + kOutputs]), twice);
     auto whole = sums_of_halves(dots);
     if constexpr (Type::kOffset != 0)
-      whole = hn::Sub(whole, hn::Set(i8, Type::kOffset * x.sum[block]));
+      whole = hn::Sub(whole, hn::Set(i8, Type::kOffset * group.sum));
     const auto scale = hn::Combine(f8, high.scale(0), low.scale(0));
-    sum = hn::MulAdd(hn::ConvertTo(f8, whole), hn::Mul(scale, hn::Set(f8, x.scale[block])), sum);
+    sum = hn::MulAdd(hn::ConvertTo(f8, whole), hn::Mul(scale, hn::Set(f8, group.scale)), sum);
     if constexpr (Type::kHasMinima)
       sum = hn::MulAdd(hn::Combine(f8, high.minimum(0), low.minimum(0)),
-                       hn::Set(f8, x.scaled_sum[block]), sum);
+                       hn::Set(f8, group.scaled_sum), sum);
     // A line of the cache holds two to four blocks.
     if (block % 2 == 0)
       for (const uint8_t* row : at) hwy::Prefetch(row + kWideOutputs * blocks * Type::kBytes);
@@ -223,7 +232,9 @@ HWY_INLINE void multiply_eight(const uint8_t* const first[kWideOutputs], int64_t
 // Sixteen rows of the matrix, each group's numbers four at a time side by side: a vector holds the
 // numbers 4 k to 4 k + 3 of all sixteen, so that a sum has a lane for each.
 inline constexpr int64_t kPanelOutputs = 16;
-inline constexpr int kPanelRows = 8;
+// Their sums and whole numbers fit into the registers.
+inline constexpr int kPanels = 2;
+inline constexpr int kPanelRows = 6;
 
 struct BlockPanel {
   uint8_t* numbers;
@@ -279,38 +290,49 @@ void fill_panel(const uint8_t* bytes, int64_t blocks, int64_t output, int64_t en
   }
 }
 
-template <class Type, int kRows>
-void multiply_panel(const BlockPanel& panel, int64_t groups, const QuantizedRow* x, float* y,
-                    int64_t y_stride) {
+// Rows of x times panels that lie one behind the other. A number of x is spread over a vector once
+// for all of the panels.
+template <class Type, int kRows, int kPanels>
+void multiply_panels(const BlockPanel* panels, int64_t groups, const QuantizedRow* x, float* y) {
   constexpr int64_t kQuarters = Type::kGroupElements / 4;
   using F16 = hn::FixedTag<float, 16>;
   using I16 = hn::FixedTag<int32_t, 16>;
-  hn::Vec<F16> sum[kRows];
-  for (auto& s : sum) s = hn::Zero(F16());
+  hn::Vec<F16> sum[kRows][kPanels];
+  for (auto& row : sum)
+    for (auto& s : row) s = hn::Zero(F16());
   for (int64_t group = 0; group < groups; ++group) {
-    hn::Vec<I16> whole[kRows];
+    hn::Vec<I16> whole[kRows][kPanels];
     for (int r = 0; r < kRows; ++r)
-      whole[r] = hn::Set(I16(), -Type::kOffset * number_sum<Type>(x[r], group));
-    const uint8_t* numbers = panel.numbers + group * Type::kGroupElements * kPanelOutputs;
+      for (auto& w : whole[r]) w = hn::Set(I16(), -Type::kOffset * number_sum<Type>(x[r], group));
+    const int64_t at = group * Type::kGroupElements * kPanelOutputs;
     HWY_UNROLL(8)
     for (int64_t k = 0; k < kQuarters; ++k) {
-      const auto q = hn::Load(hn::FixedTag<uint8_t, 64>(), numbers + k * 4 * kPanelOutputs);
+      hn::Vec<hn::FixedTag<uint8_t, 64>> q[kPanels];
+      for (int p = 0; p < kPanels; ++p)
+        q[p] =
+            hn::Load(hn::FixedTag<uint8_t, 64>(), panels[p].numbers + at + k * 4 * kPanelOutputs);
       for (int r = 0; r < kRows; ++r) {
         int32_t four;
-        std::memcpy(&four, x[r].q + group * Type::kGroupElements + 4 * k, sizeof(four));
-        whole[r] = add_products(whole[r], q, hn::Set(I16(), four));
+        std::memcpy(&four, row_numbers<Type>(x[r], group) + 4 * k, sizeof(four));
+        const auto spread = hn::Set(I16(), four);
+        for (int p = 0; p < kPanels; ++p) whole[r][p] = add_products(whole[r][p], q[p], spread);
       }
     }
-    const auto scale = hn::Load(F16(), panel.scale + group * kPanelOutputs);
-    for (int r = 0; r < kRows; ++r) {
-      sum[r] = hn::MulAdd(hn::ConvertTo(F16(), whole[r]),
-                          hn::Mul(scale, hn::Set(F16(), row_scale<Type>(x[r], group))), sum[r]);
-      if constexpr (Type::kHasMinima)
-        sum[r] = hn::MulAdd(hn::Load(F16(), panel.minimum + group * kPanelOutputs),
-                            hn::Set(F16(), x[r].scaled_sum[group]), sum[r]);
+    for (int p = 0; p < kPanels; ++p) {
+      const auto scale = hn::Load(F16(), panels[p].scale + group * kPanelOutputs);
+      for (int r = 0; r < kRows; ++r) {
+        auto& s = sum[r][p];
+        s = hn::MulAdd(hn::ConvertTo(F16(), whole[r][p]),
+                       hn::Mul(scale, hn::Set(F16(), row_scale<Type>(x[r], group))), s);
+        if constexpr (Type::kHasMinima)
+          s = hn::MulAdd(hn::Load(F16(), panels[p].minimum + group * kPanelOutputs),
+                         hn::Set(F16(), x[r].groups[group].scaled_sum), s);
+      }
     }
   }
-  for (int r = 0; r < kRows; ++r) hn::StoreU(sum[r], F16(), y + r * y_stride);
+  for (int r = 0; r < kRows; ++r)
+    for (int p = 0; p < kPanels; ++p)
+      hn::StoreU(sum[r][p], F16(), y + (r * kPanels + p) * kPanelOutputs);
 }
 
 #endif

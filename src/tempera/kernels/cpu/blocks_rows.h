@@ -28,27 +28,31 @@ constexpr int bits_of(BlockType type) {
 
 inline constexpr int64_t kGroup = 32;  // elements with one scale
 
-// One row in 8 bits: x is about scale q. Sums are of q, over halves of a group and whole ones.
+// A group of a row in 8 bits: x is about scale q. All of it in one line of the cache, so that a
+// loop over groups follows one pointer. Sums are of q, over halves of the group and the whole.
+struct alignas(64) QuantizedGroup {
+  int8_t q[kGroup];
+  float scale;
+  float scaled_sum;  // scale times the sum
+  int32_t sum;
+  int32_t half_sum[2];
+};
+static_assert(sizeof(QuantizedGroup) == 64);
+
+// The groups of a row. Some types of blocks have groups of half the size.
 struct QuantizedRow {
-  int8_t* q;
-  float* scale;
-  float* scaled_sum;  // scale times the sum
-  int32_t* sum;
-  int32_t* half_sum;  // two for each group
+  QuantizedGroup* groups;
+
+  const int8_t* half(int64_t index) const { return groups[index / 2].q + index % 2 * 16; }
+  int32_t half_sum(int64_t index) const { return groups[index / 2].half_sum[index % 2]; }
 };
 
-inline constexpr int64_t kRowBytesOfAGroup = kGroup + 2 * sizeof(float) + 3 * sizeof(int32_t);
-
 inline int64_t quantized_row_bytes(int64_t inputs) {
-  return (inputs / kGroup * kRowBytesOfAGroup + 63) / 64 * 64;
+  return inputs / kGroup * static_cast<int64_t>(sizeof(QuantizedGroup));
 }
 
-inline QuantizedRow quantized_row(std::byte* memory, int64_t inputs) {
-  const int64_t groups = inputs / kGroup;
-  auto* const q = reinterpret_cast<int8_t*>(memory);
-  auto* const scale = reinterpret_cast<float*>(q + groups * kGroup);
-  auto* const sum = reinterpret_cast<int32_t*>(scale + 2 * groups);
-  return {q, scale, scale + groups, sum, sum + groups};
+inline QuantizedRow quantized_row(std::byte* memory) {
+  return {reinterpret_cast<QuantizedGroup*>(memory)};
 }
 
 }  // namespace tempera::kernels::cpu

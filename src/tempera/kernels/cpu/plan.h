@@ -43,7 +43,7 @@ class ForwardPlan {
  public:
   ForwardPlan(Arena& arena, const Shape& s, int workers)
       : shape_(s),
-        splits_(split_count(s.batch * s.kv_heads, s.q_heads / s.kv_heads * tiles(s), workers, 4)),
+        splits_(even_splits(s, workers)),
         head_max_(arena.floats(tasks() * (s.q_heads / s.kv_heads))),
         workers_(WorkerMemory::reserve<ForwardScratch>(arena, workers, s)) {}
 
@@ -59,6 +59,14 @@ class ForwardPlan {
 
  private:
   static int64_t tiles(const Shape& s) { return (s.q_rows + kQueryTile - 1) / kQueryTile; }
+
+  // So many that no worker has a task more than another, where that is possible: they are alike.
+  static int64_t even_splits(const Shape& s, int workers) {
+    const int64_t units = s.batch * s.kv_heads, most = s.q_heads / s.kv_heads * tiles(s);
+    int64_t splits = split_count(units, most, workers, 4);
+    while (splits > 1 && splits < most && units * splits % workers != 0) ++splits;
+    return splits;
+  }
 
   Shape shape_;
   int64_t splits_;

@@ -29,7 +29,7 @@ class SoftmaxRows {
         o_(outputs),
         w_(scratch),
         v_stride_(packed_stride(params.shape.v_size)),
-        plain_(LogitRow::plain(params) && params.dropout <= 0 && !outputs.entropy) {}
+        plain_(LogitRow::plain(params) && params.dropout <= 0) {}
 
   void start(int64_t rows) const {
     std::fill_n(w_.out, rows * v_stride_, 0.0F);
@@ -42,8 +42,10 @@ class SoftmaxRows {
   // become 0.
   HWY_INLINE void block(const RowPlace& place, int64_t r, int64_t key, KeyRange columns,
                         KeyRange span) const {
-    if (plain_) {
-      plain_row(r, columns, span);
+    if (plain_ && o_.entropy) {
+      plain_row</*entropy=*/true>(r, columns, span);
+    } else if (plain_) {
+      plain_row</*entropy=*/false>(r, columns, span);
     } else {
       general_row(place, r, key, columns, span);
     }
@@ -103,12 +105,18 @@ class SoftmaxRows {
     return true;
   }
 
+  // 0 * -inf is no number: a key without weight adds nothing.
+  HWY_INLINE static Vec weighed(Vec p, Vec below) {
+    return hn::IfThenElseZero(hn::Gt(p, hn::Zero(F32())), hn::Mul(p, below));
+  }
+
   HWY_INLINE void clear_row(float* row, KeyRange columns) const {
     for (int64_t c = columns.begin / kLanes * kLanes; c < columns.end; c += kLanes)
       store(hn::Zero(F32()), row + c);
   }
 
   // Scores to unnormalised probabilities in place, with nothing between them but the mask.
+  template <bool with_entropy>
   HWY_INLINE void plain_row(int64_t r, KeyRange columns, KeyRange span) const {
     float* row = w_.scores + r * kScoreStride;
     const int64_t from = columns.begin / kLanes * kLanes;
@@ -124,12 +132,16 @@ class SoftmaxRows {
     if (!raise_max(r, block_max, {from, columns.end})) return clear_row(row, columns);
     const Vec max = set(w_.max[r]);
     Vec sum = load(w_.sum + r * kAlign);
+    Vec entropy = with_entropy ? load(w_.entropy + r * kAlign) : hn::Zero(F32());
     for (int64_t c = from; c < columns.end; c += kLanes) {
-      const Vec p = exp(hn::Sub(load(row + c), max));
+      const Vec below = hn::Sub(load(row + c), max);
+      const Vec p = exp(below);
       sum = hn::Add(sum, p);
+      if (with_entropy) entropy = hn::Add(entropy, weighed(p, below));
       store(p, row + c);
     }
     store(sum, w_.sum + r * kAlign);
+    if (with_entropy) store(entropy, w_.entropy + r * kAlign);
   }
 
   HWY_INLINE void general_row(const RowPlace& place, int64_t r, int64_t key, KeyRange columns,
@@ -154,9 +166,7 @@ class SoftmaxRows {
       const Vec below = hn::Sub(load(row + c), max);
       const Vec p = exp(below);
       sum = hn::Add(sum, p);
-      // 0 * -inf is no number: a key without weight adds nothing.
-      const auto weighs = hn::Gt(p, hn::Zero(F32()));
-      entropy = hn::Add(entropy, hn::IfThenElseZero(weighs, hn::Mul(p, below)));
+      entropy = hn::Add(entropy, weighed(p, below));
       store(hn::Mul(p, dropout(key + c)), row + c);
     }
     store(sum, w_.sum + r * kAlign);
