@@ -64,6 +64,7 @@ Padded pad_in_front(const Prompts& prompts) {
 // Fills the cache and gives the logits (B, V) behind the last token.
 torch::Tensor prefill(nn::Model& model, const torch::Tensor& tokens, nn::ModelCache& cache) {
   torch::Tensor hidden;
+  cache.set_prompt_rows(tokens.size(1));
   for (const auto& piece : tokens.split(kPrefillRows, 1)) hidden = model.extend(piece, cache);
   return model.project(hidden.select(1, hidden.size(1) - 1));
 }

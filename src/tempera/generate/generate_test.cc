@@ -113,6 +113,46 @@ TEST(Cache, FewerBitsMoveTheResultALittle) {
   }
 }
 
+TEST(Cache, APromptInPiecesHasTheFrequenciesOfTheWhole) {
+  for (const auto& config : nn::length_dependent_configs()) {
+    const auto model = nn::moved_model(config);
+    model->eval();
+    const auto tokens = nn::token_pattern(2, 24, 11);
+    const auto expected = full_pass(*model, tokens);
+    auto cache = model->make_cache(2, 26);
+    cache.set_prompt_rows(24);
+    expect_close(by_pieces(*model, tokens, cache, {10, 3, 10, 1}), expected, "prompt");
+    // What it would be without.
+    auto other = model->make_cache(2, 24);
+    const auto apart = by_pieces(*model, tokens, other, {10, 3, 10, 1});
+    EXPECT_GT(nn::largest_difference(apart, expected), 1e-3);
+    // A row behind the prompt has the frequencies of its own length.
+    auto once = model->make_cache(2, 25);
+    model->extend(tokens, once);
+    const auto next = nn::token_pattern(2, 1, 11, 3);
+    expect_close(model->extend(next, cache), model->extend(next, once), "behind the prompt");
+  }
+}
+
+TEST(Generate, ALongPromptHasTheFrequenciesOfTheWhole) {
+  for (auto config : nn::length_dependent_configs()) {
+    if (config.rope.original_context > 0) config.rope.original_context = 2100;
+    const auto model = nn::moved_model(config);
+    model->eval();
+    const auto tokens = nn::token_pattern(1, 2200, 11);
+    const std::vector<int64_t> prompt(tokens.data_ptr<int64_t>(),
+                                      tokens.data_ptr<int64_t>() + 2200);
+    GenerateOptions options{.max_tokens = 1, .window = 0};
+    options.sampler.temperature = 0;
+    const auto answer = generate(*model, {prompt}, options);
+    const torch::NoGradGuard no_grad;
+    const auto chances =
+        model->project(full_pass(*model, tokens)[0].slice(0, -1)).log_softmax(1)[0];
+    ASSERT_EQ(answer[0].tokens.size(), 1U);
+    EXPECT_NEAR(answer[0].tokens[0].log_probability, chances.max().item<double>(), 1e-4);
+  }
+}
+
 TEST(Cache, ForksAreIndependent) {
   auto config = nn::with_method(nn::tiny_config(), "ssa+focal-learned");
   config.token_shift = true;

@@ -43,15 +43,18 @@ nn::Batch batch_of(const nn::StateMap& given) {
   return batch;
 }
 
+// A prompt in two pieces, then one row after the other.
 torch::Tensor cached_logits(nn::Model& model, const nn::Batch& batch) {
   const int64_t length = batch.tokens.size(1);
   auto cache = batch.source.defined()
                    ? model.read_source(batch, length)
                    : model.make_cache(batch.tokens.size(0), length, batch.key_start);
-  const int64_t at_once = length / 2;
-  std::vector<torch::Tensor> logits = {
-      model.project(model.extend(batch.tokens.narrow(1, 0, at_once), cache))};
-  for (int64_t row = at_once; row < length; ++row)
+  const int64_t prompt = length / 2;
+  cache.set_prompt_rows(prompt);
+  std::vector<torch::Tensor> logits;
+  for (const auto& piece : batch.tokens.narrow(1, 0, prompt).split(prompt * 2 / 3, 1))
+    logits.push_back(model.project(model.extend(piece, cache)));
+  for (int64_t row = prompt; row < length; ++row)
     logits.push_back(model.project(model.extend(batch.tokens.narrow(1, row, 1), cache)));
   return torch::cat(logits, 1);
 }

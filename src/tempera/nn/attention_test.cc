@@ -149,7 +149,7 @@ TEST(Attention, GradientsReachBothSequences) {
 
 TEST(Rotary, TurnsPairsAndDependsOnDistanceAlone) {
   RotaryTable table({.base = 100}, 8, 64);
-  const auto angles = table.range(0, 20, torch::kCPU);
+  const auto angles = table.range(0, 20, 20, torch::kCPU);
   const auto x = rows_pattern(1, 20, 0).narrow(2, 0, 16).unsqueeze(1);
   const auto turned = ops::rotary(x, angles.cos, angles.sin);
   EXPECT_TRUE(torch::equal(turned.narrow(3, 8, 8), x.narrow(3, 8, 8)));
@@ -161,7 +161,7 @@ TEST(Rotary, TurnsPairsAndDependsOnDistanceAlone) {
   EXPECT_NEAR(turned[0][0][3][5].item<double>(), b * std::cos(angle) + a * std::sin(angle), 1e-5);
   const auto q = x.select(2, 4).unsqueeze(2), k = x.select(2, 9).unsqueeze(2);
   const auto product = [&](int64_t i, int64_t j) {
-    const auto at = [&](int64_t p) { return table.range(p, 1, torch::kCPU); };
+    const auto at = [&](int64_t p) { return table.range(p, 1, 20, torch::kCPU); };
     return (ops::rotary(q, at(i).cos, at(i).sin) * ops::rotary(k, at(j).cos, at(j).sin))
         .sum()
         .item<double>();

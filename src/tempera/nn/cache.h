@@ -76,6 +76,12 @@ class ModelCache {
   LayerCache& source_layer(int64_t index) { return source_layers_[static_cast<size_t>(index)]; }
   const SequenceMask& source_mask() const { return source_mask_; }
 
+  // How many rows the text has that is read first. Where rotary frequencies depend on the length of
+  // a sequence, the pieces of this text have those of the whole, as one pass over it; a row behind
+  // it has those of the length that it makes.
+  void set_prompt_rows(int64_t rows) { prompt_rows_ = rows; }
+  int64_t prompt_rows() const { return prompt_rows_; }
+
   // The rows (B, rows) of a pass that has gone through all layers.
   void append_tokens(const torch::Tensor& tokens);
   // Forgets the rows from `length` on, in all layers.
@@ -92,6 +98,7 @@ class ModelCache {
   torch::Tensor tokens_;  // (B, capacity) int64
   torch::Tensor start_;
   int64_t length_ = 0;
+  int64_t prompt_rows_ = 0;
 };
 
 }  // namespace tempera::nn

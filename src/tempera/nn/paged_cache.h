@@ -34,6 +34,7 @@ struct PagedSequence {
   std::vector<int64_t> blocks = {};  // its memory in order: enough for the new rows
   int64_t length = 0;                // rows that are there
   int64_t last_token = -1;           // of the last row that is there; -1: none
+  int64_t prompt_rows = 0;           // as ModelCache::set_prompt_rows()
 };
 
 // The new rows of a pass: any number of one sequence, or one for each of several.

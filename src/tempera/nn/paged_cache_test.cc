@@ -131,6 +131,29 @@ TEST(PagedCache, FewerBitsGiveWhatTheContiguousCacheGives) {
   }
 }
 
+TEST(PagedCache, APromptInPiecesHasTheFrequenciesOfTheWhole) {
+  for (const ModelConfig& config : length_dependent_configs()) {
+    const auto model = moved_model(config);
+    model->eval();
+    const auto tokens = token_pattern(1, 24, 11);
+    Batch batch;
+    batch.tokens = tokens;
+    const torch::NoGradGuard no_grad;
+    const auto whole = model->hidden(batch);
+    for (const int64_t prompt_rows : {24, 0}) {
+      auto cache = model->make_paged_cache(6, 4);
+      PagedSequence sequence{.blocks = {3, 1, 5, 0, 2, 4}, .prompt_rows = prompt_rows};
+      std::vector<torch::Tensor> pieces;
+      for (const auto& piece : tokens.split(12, 1)) {
+        pieces.push_back(model->extend_paged({piece, {sequence}}, cache));
+        sequence.length += 12;
+      }
+      const double difference = largest_difference(torch::cat(pieces, 1), whole);
+      EXPECT_TRUE(prompt_rows > 0 ? difference < 3e-5 : difference > 1e-3) << difference;
+    }
+  }
+}
+
 TEST(PagedCache, ARowOfBytesHasAFactorForEachHead) {
   const auto model = make_model(tiny_config(), 1);  // 2 heads of 16 columns
   const Method& method = *model->methods().front();
@@ -145,9 +168,9 @@ INSTANTIATE_TEST_SUITE_P(, PagedCacheOfType,
 
 TEST_P(PagedCacheOfType, GivesTheSameBitsAloneAndInABatch) {
   // How keys and values are kept is no matter of the method: a few will do.
-  const size_t step = GetParam() == torch::kFloat32 ? 1 : 6;
+  const size_t stride = GetParam() == torch::kFloat32 ? 1 : 6;
   const auto all = configs();
-  for (size_t at = 0; at < all.size(); at += step) {
+  for (size_t at = 0; at < all.size(); at += stride) {
     const ModelConfig& config = all[at];
     const auto model = moved_model(config);
     model->eval();

@@ -42,8 +42,9 @@ void RotaryTable::reserve(int64_t length, const torch::Device& device) {
   table_ = {table(angle.cos()), table(angle.sin()), {}};
 }
 
-Angles RotaryTable::range(int64_t first, int64_t rows, const torch::Device& device) {
-  reserve(first + rows, device);
+Angles RotaryTable::range(int64_t first, int64_t rows, int64_t length,
+                          const torch::Device& device) {
+  reserve(length, device);
   return {table_.cos.narrow(0, first, rows), table_.sin.narrow(0, first, rows), {}};
 }
 

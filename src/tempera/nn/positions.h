@@ -24,8 +24,8 @@ class RotaryTable {
   RotaryTable(const RopeConfig& rope, int64_t size, int64_t context)
       : rope_(rope), size_(size), context_(context) {}
 
-  // Of the positions [first, first + rows).
-  Angles range(int64_t first, int64_t rows, const torch::Device& device);
+  // Of the positions [first, first + rows) in sequences of `length`, which some scalings depend on.
+  Angles range(int64_t first, int64_t rows, int64_t length, const torch::Device& device);
   // Of the positions (B, T) int64; padding, -1, counts as 0. They are below `length`.
   Angles at(const torch::Tensor& position, int64_t length);
 

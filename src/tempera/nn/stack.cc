@@ -89,14 +89,14 @@ void Stack::check_length(int64_t length) const {
                 " tokens given: the model has learned positions for ", most);
 }
 
-Angles Stack::angles(int64_t first, int64_t rows, const torch::Tensor& positions,
+Angles Stack::angles(int64_t first, int64_t rows, int64_t length, const torch::Tensor& positions,
                      const torch::Device& device) {
   const int64_t size = config_.rotary_size();
   if (rope_shift_.defined()) {
     if (rope_start_.device() != device) rope_start_ = rope_start_.to(device);
     if (torch::GradMode::is_enabled() && rope_shift_.requires_grad())
       return learned_angles(shifted_frequencies(rope_start_, rope_shift_),
-                            rotary_amplitude(config_.rope), first + rows, positions);
+                            rotary_amplitude(config_.rope), length, positions);
     // A table lasts as long as the numbers are the same; training changes them in place.
     const auto now = rope_shift_.detach().to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
     if (!table_shift_.defined() || !torch::equal(now, table_shift_)) {
@@ -104,8 +104,8 @@ Angles Stack::angles(int64_t first, int64_t rows, const torch::Tensor& positions
       table_shift_ = now;
     }
   }
-  return positions.defined() ? rotary_.at(positions, first + rows)
-                             : rotary_.range(first, rows, device);
+  return positions.defined() ? rotary_.at(positions, length)
+                             : rotary_.range(first, rows, length, device);
 }
 
 // The rows stand where the batch says: keys in between are taken to exist.
@@ -161,9 +161,9 @@ Pass Stack::make_pass(const Side& side, const PassOptions& options) {
   if (side.positions.defined()) spread(pass, side);
   if (options.share) cut(pass, *options.share, counts);
   const bool own = pass.rows.spread || pass.shared.share || pass.rows.mask.is_packed_or_padded();
+  const int64_t end = std::max(length, pass.rows.spread ? side.position_end : 0);
   if (config_.position == PositionKind::kRope)
-    pass.angles = angles(0, std::max(length, pass.rows.spread ? side.position_end : 0),
-                         own ? pass.rows.counts.position : torch::Tensor(), device);
+    pass.angles = angles(0, end, end, own ? pass.rows.counts.position : torch::Tensor(), device);
   if (relative_bias_) pass.bias = relative_bias_->forward(0, length, length);
   pass.dropout_seed = options.dropout_seed;
   pass.inspection = options.inspection;
@@ -183,9 +183,9 @@ Pass Stack::make_pass(const torch::Tensor& tokens, const ModelCache& cache) {
   if (config_.window > 0)
     pass.rows.window_n = decode_rows(lengths, rows, cache.start(), config_.window).n;
   if (config_.position == PositionKind::kRope)
-    pass.angles =
-        angles(first, rows, cache.start().defined() ? pass.rows.counts.position : torch::Tensor(),
-               tokens.device());
+    pass.angles = angles(first, rows, std::max(first + rows, cache.prompt_rows()),
+                         cache.start().defined() ? pass.rows.counts.position : torch::Tensor(),
+                         tokens.device());
   if (relative_bias_) pass.bias = relative_bias_->forward(first, rows, cache.capacity());
   return pass;
 }
@@ -195,7 +195,9 @@ Pass Stack::make_pass(const torch::Tensor& tokens, const std::vector<PagedSequen
   const int64_t rows = tokens.size(1);
   std::vector<int64_t> ends;
   for (const auto& sequence : sequences) ends.push_back(sequence.length + rows);
-  const int64_t longest = std::ranges::max(ends);
+  const int64_t longest =
+      std::max(std::ranges::max(ends),
+               std::ranges::max(sequences, {}, &PagedSequence::prompt_rows).prompt_rows);
   check_length(longest);
   Pass pass;
   pass.rows.tokens = tokens;
@@ -205,7 +207,7 @@ Pass Stack::make_pass(const torch::Tensor& tokens, const std::vector<PagedSequen
   pass.rows.counts = decode_rows(lengths, rows, {}, std::nullopt);
   if (config_.window > 0) pass.rows.window_n = decode_rows(lengths, rows, {}, config_.window).n;
   if (config_.position == PositionKind::kRope)
-    pass.angles = angles(0, longest, pass.rows.counts.position, tokens.device());
+    pass.angles = angles(0, longest, longest, pass.rows.counts.position, tokens.device());
   return pass;
 }
 

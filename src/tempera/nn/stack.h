@@ -80,8 +80,9 @@ class Stack {
   std::pair<torch::Tensor, size_t> begin(const Side& side, const Pass& pass,
                                          const PassOptions& options) const;
   void check_length(int64_t length) const;
-  // Of a pass: positions (B, T), undefined where all sequences have [first, first + rows).
-  Angles angles(int64_t first, int64_t rows, const torch::Tensor& positions,
+  // Of a pass over rows of sequences of `length`: positions (B, T), undefined where all sequences
+  // have [first, first + rows).
+  Angles angles(int64_t first, int64_t rows, int64_t length, const torch::Tensor& positions,
                 const torch::Device& device);
   bool causal() const { return kind_ != StackKind::kBidirectional; }
 

@@ -33,6 +33,21 @@ inline ModelConfig with_method(ModelConfig config, const std::string& method,
   return config;
 }
 
+// Models whose rotary frequencies depend on the length of a sequence: those of 16 rows and fewer
+// are others than those of more.
+inline std::vector<ModelConfig> length_dependent_configs() {
+  ModelConfig dynamic = with_method(tiny_config(), "ssa");
+  dynamic.context = 16;
+  dynamic.rope.scaling = RopeScaling::kDynamic;
+  dynamic.rope.factor = 4;
+  ModelConfig two_lists = with_method(tiny_config(), "ssa");
+  two_lists.rope.scaling = RopeScaling::kFactors;
+  two_lists.rope.original_context = 16;
+  two_lists.rope.factors = std::vector<double>(8, 4);
+  two_lists.rope.short_factors = std::vector<double>(8, 1);
+  return {dynamic, two_lists};
+}
+
 // Token ids that look random and are not.
 inline torch::Tensor token_pattern(int64_t batch, int64_t length, int64_t vocabulary,
                                    double phase = 0) {

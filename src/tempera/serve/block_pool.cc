@@ -41,18 +41,18 @@ void BlockPool::release(std::span<const int64_t> blocks) {
   }
 }
 
-BlockPool::Content BlockPool::content(uint64_t before, std::span<const int64_t> tokens,
-                                      size_t block) const {
+BlockPool::Content BlockPool::content(int64_t kind, uint64_t before,
+                                      std::span<const int64_t> tokens, size_t block) const {
   const auto size = static_cast<size_t>(block_size_);
   const auto part = tokens.subspan(block * size, size);
-  return {before, {part.begin(), part.end()}};
+  return {kind, before, {part.begin(), part.end()}};
 }
 
-std::vector<int64_t> BlockPool::take_prefix(std::span<const int64_t> tokens) {
+std::vector<int64_t> BlockPool::take_prefix(std::span<const int64_t> tokens, int64_t kind) {
   std::vector<int64_t> blocks;
   uint64_t before = 0;
   for (size_t i = 0; i < tokens.size() / static_cast<size_t>(block_size_); ++i) {
-    const auto found = kept_.find(content(before, tokens, i));
+    const auto found = kept_.find(content(kind, before, tokens, i));
     if (found == kept_.end()) break;
     const int64_t block = found->second.block;
     if (owners_[static_cast<size_t>(block)]++ == 0)
@@ -63,13 +63,14 @@ std::vector<int64_t> BlockPool::take_prefix(std::span<const int64_t> tokens) {
   return blocks;
 }
 
-void BlockPool::keep_prefix(std::span<const int64_t> tokens, std::span<const int64_t> blocks) {
+void BlockPool::keep_prefix(std::span<const int64_t> tokens, std::span<const int64_t> blocks,
+                            int64_t kind) {
   uint64_t before = 0;
   for (size_t i = 0; i < blocks.size(); ++i) {
     const auto block = static_cast<size_t>(blocks[i]);
-    auto found = kept_.find(content(before, tokens, i));
+    auto found = kept_.find(content(kind, before, tokens, i));
     if (found == kept_.end() && !content_[block]) {
-      found = kept_.emplace(content(before, tokens, i), Kept{blocks[i], ++number_}).first;
+      found = kept_.emplace(content(kind, before, tokens, i), Kept{blocks[i], ++number_}).first;
       content_[block] = found;
     }
     if (found == kept_.end()) return;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -28,23 +29,25 @@ class BlockPool {
   // Another owner's, or take()'s own.
   void release(std::span<const int64_t> blocks);
 
-  // The kept blocks that hold the beginning of the tokens, in order, for one more owner.
-  std::vector<int64_t> take_prefix(std::span<const int64_t> tokens);
+  // The kept blocks that hold the beginning of the tokens, in order, for one more owner. Blocks of
+  // different kinds hold different things of the same tokens.
+  std::vector<int64_t> take_prefix(std::span<const int64_t> tokens, int64_t kind);
   // Keeps the blocks, which hold the beginning of the tokens, for others; those of tokens that are
   // kept already stay as they are.
-  void keep_prefix(std::span<const int64_t> tokens, std::span<const int64_t> blocks);
+  void keep_prefix(std::span<const int64_t> tokens, std::span<const int64_t> blocks, int64_t kind);
 
  private:
-  // What is in a kept block: its tokens, behind those of another. Numbers are given once, so that a
-  // block that has gone is never taken for its successor.
-  using Content = std::pair<uint64_t, std::vector<int64_t>>;
+  // What is in a kept block: its kind, and its tokens behind those of another. Numbers are given
+  // once, so that a block that has gone is never taken for its successor.
+  using Content = std::tuple<int64_t, uint64_t, std::vector<int64_t>>;
   struct Kept {
     int64_t block;
     uint64_t number;
   };
   using KeptMap = std::map<Content, Kept>;
 
-  Content content(uint64_t before, std::span<const int64_t> tokens, size_t block) const;
+  Content content(int64_t kind, uint64_t before, std::span<const int64_t> tokens,
+                  size_t block) const;
   void forget_oldest();
 
   int64_t block_size_;

@@ -173,6 +173,11 @@ void Engine::work() {
   fail_all("the server has stopped");
 }
 
+// With some scalings of the positions, keys of one length are no keys of another.
+int64_t Engine::regime(int64_t length) const {
+  return nn::rotary_regime(model_->config().rope, model_->config().context, length);
+}
+
 bool Engine::wait_for_work() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] {
@@ -232,7 +237,7 @@ bool Engine::take_memory(Sequence& sequence) {
   if (!request.prompt_scores) {
     // The last row has to be computed: the first token of the answer comes from it.
     const std::span<const int64_t> all(request.prompt);
-    blocks = pool_.take_prefix(all.first(all.size() - 1));
+    blocks = pool_.take_prefix(all.first(all.size() - 1), regime(sequence.prompt_length()));
   }
   const auto kept = std::ssize(blocks);
   const int64_t wanted = blocks_of(sequence.rows()) - kept;
@@ -251,6 +256,7 @@ bool Engine::take_memory(Sequence& sequence) {
   }
   blocks.insert(blocks.end(), more->begin(), more->end());
   sequence.place.length = kept * kPiece;
+  sequence.place.prompt_rows = sequence.prompt_length();
   if (kept > 0)
     sequence.place.last_token = request.prompt[static_cast<size_t>(sequence.place.length) - 1];
   return true;
@@ -314,7 +320,8 @@ void Engine::read_piece(Sequence& sequence) {
   sequence.place.length += count;
   sequence.place.last_token = ids.back();
   const auto full = static_cast<size_t>(sequence.place.length / kPiece);
-  pool_.keep_prefix(request.prompt, std::span(sequence.place.blocks).first(full));
+  pool_.keep_prefix(request.prompt, std::span(sequence.place.blocks).first(full),
+                    regime(sequence.prompt_length()));
   if (request.prompt_scores) tell_prompt_scores(sequence, hidden, first);
   if (sequence.reads()) return;
   if (request.max_tokens == 0) return end(sequence, {.end = End::kLength});
@@ -338,11 +345,8 @@ void Engine::tell_prompt_scores(Sequence& sequence, const torch::Tensor& hidden,
 void Engine::write_tokens() {
   // With some scalings of the positions, lengths of one pass have to be alike.
   std::map<int64_t, std::vector<Sequence*>> alike;
-  const nn::ModelConfig& config = model_->config();
   for (const auto& sequence : running_)
-    if (sequence->next >= 0)
-      alike[nn::rotary_regime(config.rope, config.context, sequence->place.length + 1)].push_back(
-          sequence.get());
+    if (sequence->next >= 0) alike[regime(sequence->place.length + 1)].push_back(sequence.get());
   for (const auto& [regime, together] : alike) write_together(together);
 }
 

@@ -58,6 +58,7 @@ class Engine {
   bool wait_for_work();
   void admit();
   std::deque<std::shared_ptr<Job>>::iterator next_waiting();
+  int64_t regime(int64_t length) const;
   bool take_memory(Sequence& sequence);
   void make_room();
   void pause_last();

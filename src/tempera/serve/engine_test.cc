@@ -159,6 +159,44 @@ TEST(Engine, WritesWhatTheModelSays) {
   EXPECT_EQ(result.ids[0], chances[149].argmax().item<int64_t>());
 }
 
+TEST(Engine, ScoresAPromptAsOnePassWhereFrequenciesDependOnTheLength) {
+  for (auto config : nn::length_dependent_configs()) {
+    const auto model = nn::moved_model(config);
+    model->eval();
+    Engine engine(model, {.context = 400});
+    auto asked = request(300, 0.5, 1);
+    asked.prompt_scores = true;
+    const Result result = one(engine, asked);
+    const torch::NoGradGuard no_grad;
+    nn::Batch batch;
+    batch.tokens = torch::tensor(asked.prompt).view({1, -1});
+    const auto chances = model->logits(batch)[0].log_softmax(1);
+    ASSERT_EQ(result.prompt_chances.size(), 299U);
+    for (size_t i = 0; i < 299; ++i)
+      EXPECT_NEAR(result.prompt_chances[i],
+                  chances[static_cast<int64_t>(i)][asked.prompt[i + 1]].item<double>(), 1e-4);
+  }
+}
+
+// Keys of a prompt of another length are no keys of this one, though the tokens are the same.
+TEST(Engine, PrefixesServeOnlyPromptsOfTheSameFrequencies) {
+  for (auto config : nn::length_dependent_configs()) {
+    if (config.rope.original_context > 0) config.rope.original_context = 290;
+    const auto model = nn::moved_model(config);
+    model->eval();
+    const std::vector<JobRequest> requests = {request(280, 0.5, 9), request(300, 0.5, 9),
+                                              request(350, 0.5, 9)};
+    std::vector<Result> alone;
+    for (const auto& asked : requests)
+      alone.push_back(one(*std::make_unique<Engine>(model, EngineOptions{.context = 400}), asked));
+    Engine engine(model, {.context = 400});
+    for (int round = 0; round < 2; ++round)
+      for (size_t i = 0; i < requests.size(); ++i)
+        EXPECT_TRUE(one(engine, requests[i]) == alone[i]) << "prompt " << i << " round " << round;
+    EXPECT_GT(engine.state().prefix_hits, 0);
+  }
+}
+
 TEST(Engine, RequestsForPromptScoresDoNotReadThePrefixCache) {
   Engine engine(small_model(), {});
   auto asked = request(300, 0.5, 1);
