@@ -146,6 +146,14 @@ TEST(LineChartTest, ThinsLongLinesButKeepsPeaks) {
   EXPECT_NE(svg.find(",20 "), std::string::npos);
 }
 
+TEST(LineChartTest, SmallDifferencesLookSmall) {
+  LineChart chart;
+  chart.series.push_back({.x = {0, 1}, .y = {39.285134, 39.285143}});
+  const std::string svg = to_svg({.panels = {chart}});
+  EXPECT_EQ(count(svg, ">39.27<") + count(svg, ">39.28<") + count(svg, ">39.29<"), 3u);
+  EXPECT_EQ(count(svg, ">39.2851"), 0u);
+}
+
 TEST(LineChartTest, ShowsExplicitTicksAndGuides) {
   LineChart chart{.x = {.log = true, .ticks = {8, 32, 512, 100000}}};
   chart.series.push_back({.x = {8, 512}, .y = {0, 1}});

@@ -45,7 +45,10 @@ Scale scale_of_y(const LineChart& chart) {
     const double room = std::pow(range.high / range.low, 0.04);
     range = {range.low / room, range.high * room};
   } else {
-    const double room = (range.high - range.low) * 0.04;
+    // A difference in the fifth digit is not to look like one in the first.
+    const double least = 1e-3 * std::max(std::abs(range.low), std::abs(range.high));
+    const double span = range.high - range.low;
+    const double room = std::max(span * 0.04, (least - span) / 2);
     range = {range.low >= 0 ? std::max(0.0, range.low - room) : range.low - room,
              range.high + room};
   }
