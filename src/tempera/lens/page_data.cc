@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "tempera/base/base64.h"
 #include "tempera/base/error.h"
@@ -56,17 +57,30 @@ void append_weights(std::vector<uint16_t>& list, const float* weights, int64_t c
   for (int64_t i = 0; i < count; ++i) list.push_back(in_16_bits(weights[i]));
 }
 
-// By head and bin the mean, or of the largest logit the largest, of all rows in a bin.
-void append_bins(std::vector<float>& list, const Tensor& rows, Metric metric, int64_t bins) {
-  const int64_t count = rows.size(1);
-  std::vector<Tensor> columns;
-  for (int64_t bin = 0; bin < bins; ++bin) {
-    const int64_t first = bin * count / bins, end = (bin + 1) * count / bins;
-    const Tensor part = rows.narrow(1, first, end - first);
-    columns.push_back(metric == Metric::kLargest ? part.amax(1) : part.nanmean(1));
+// The mean of the numbers that are some, NaN where there is none; of the largest logit the largest.
+float bin_of(std::span<const float> rows, Metric metric) {
+  if (metric == Metric::kLargest) return std::ranges::max(rows);
+  double sum = 0;
+  int64_t known = 0;
+  for (const float value : rows) {
+    if (std::isnan(value)) continue;
+    sum += static_cast<double>(value);
+    ++known;
   }
-  const Tensor all = torch::stack(columns, 1).contiguous();
-  list.insert(list.end(), all.data_ptr<float>(), all.data_ptr<float>() + all.numel());
+  return static_cast<float>(sum / static_cast<double>(known));
+}
+
+// By head and bin, of all rows in a bin. There are many bins: torch's operators would take longer
+// than the model takes for several layers.
+void append_bins(std::vector<float>& list, const Tensor& rows, Metric metric, int64_t bins) {
+  const Tensor all = rows.contiguous();
+  const int64_t count = all.size(1);
+  for (int64_t head = 0; head < all.size(0); ++head) {
+    const float* const first = all.data_ptr<float>() + head * count;
+    for (int64_t bin = 0; bin < bins; ++bin)
+      list.push_back(
+          bin_of({first + bin * count / bins, first + (bin + 1) * count / bins}, metric));
+  }
 }
 
 // What every page has of an attention; the weights come with the detail, or are asked for.

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
+#include "tempera/base/base64.h"
 #include "tempera/base/error.h"
 #include "tempera/lens/bundle.h"
 #include "tempera/lens/page_data.h"
@@ -77,6 +80,31 @@ TEST(LensPage, DetailFitsTheRoom) {
     EXPECT_GT(detail.cell, 1);
     EXPECT_EQ(first["cell"].get<int64_t>(), detail.cell);
   }
+}
+
+// Bins of two rows each: means of the rows that have a number, and the largest of the logits.
+TEST(LensPage, TellsMetricsByPosition) {
+  auto config = nn::tiny_config();
+  config.context = 96;
+  std::vector<Subject> one = {subject_of(config, std::vector<std::string>(96, "a"))};
+  Attention& attention = one[0].view.attentions[0];
+  const auto rows = torch::arange(96, torch::kFloat32).expand({2, 96});
+  attention.largest = rows;
+  attention.entropy = rows.clone();
+  attention.entropy[1][0] = std::numeric_limits<float>::quiet_NaN();
+  const auto data = live_data(one, {}, 0);
+  const auto told = data["models"][0]["attentions"][0]["byPosition"].get<std::string>();
+  const auto expect_bins = [&](size_t metric, float first_of_other, float shift) {
+    std::vector<float> bins;
+    for (int head = 0; head < 2; ++head)
+      for (int bin = 0; bin < 48; ++bin) bins.push_back(2 * static_cast<float>(bin) + shift);
+    bins[48] = first_of_other;
+    const std::string expected =
+        encode_base64({reinterpret_cast<const uint8_t*>(bins.data()), bins.size() * sizeof(float)});
+    EXPECT_EQ(told.substr(metric * expected.size(), expected.size()), expected) << metric;
+  };
+  expect_bins(0, 1, 0.5);
+  expect_bins(3, 1, 1);
 }
 
 TEST(LensPage, ComparesOnlyTheSameTokens) {
