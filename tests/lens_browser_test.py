@@ -177,6 +177,11 @@ def test_top_keys_choose_their_head(page):
     label = first.locator("td").first.text_content()
     first.click()
     assert page.locator("#head-title").text_content().startswith(label)
+    page.locator('#text span[data-index="2"]').click()
+    positions = page.locator("#top-keys td:nth-child(3)")
+    assert "0" in positions.all_text_contents()
+    page.locator("#without-first").check()
+    assert positions.count() and "0" not in positions.all_text_contents()
     for shade in ("to", "loss", "temperature"):
         page.locator("#shade").select_option(shade)
         assert page.locator("#text-note").text_content()
@@ -210,6 +215,8 @@ def test_live_weights_are_those_of_the_file(live_page, browser, files):
 
 
 def test_live_what_if(live_page):
+    live_page.keyboard.press("]")
+    assert live_page.locator("#scope option").all_text_contents() == ["layer 0, head 1", "all of layer 0", "all heads"]
     live_page.locator("#factor").fill("0.5")
     live_page.locator("#scope").select_option("all")
     live_page.locator("#what-if").click()
@@ -231,7 +238,7 @@ def test_live_what_if(live_page):
 
 def test_live_what_if_tells_the_loss_and_exports(live_page, files, tmp_path):
     live_page.locator("#what-if").click()
-    live_page.locator("#what-if-note", has_text=re.compile(r"^1 heads .* loss \d\.\d{4} \u2192 \d\.\d{4}\.$")).wait_for()
+    live_page.locator("#what-if-note", has_text=re.compile(r"^1 head .* loss \d\.\d{4} \u2192 \d\.\d{4}\.$")).wait_for()
     assert live_page.locator("#facts li").nth(1).text_content().count("loss") == 1
     live_page.locator("#write").click()
     live_page.locator("#what-if-note", has_text=str(tmp_path / "written")).wait_for()
@@ -264,7 +271,7 @@ def test_live_text_grows(live_page):
     live_page.wait_for_timeout(300)
     assert live_page.locator("#text span").count() == shown < 4000
     live_page.locator("#what-if").click()
-    live_page.locator("#what-if-note", has_text=re.compile(r"^1 heads .* loss \d")).wait_for()
+    live_page.locator("#what-if-note", has_text=re.compile(r"^1 head .* loss \d")).wait_for()
     live_page.locator("#prompt").fill("")
     live_page.locator("#generate").click()
     assert "Give a text" in live_page.locator("#generate-note").text_content()

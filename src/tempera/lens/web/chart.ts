@@ -1,4 +1,4 @@
-import { button, element, number, save, variable } from "./dom";
+import { button, element, number, roundStep, save, variable } from "./dom";
 import { HeadName, State } from "./state";
 
 const SPACE = "http://www.w3.org/2000/svg";
@@ -18,12 +18,6 @@ function svg(name: string, attributes: Record<string, string | number>, text = "
 // In a legend.
 function stroke(line: Line, x: number, y: number): SVGElement {
   return svg("line", { x1: x, x2: x + 26, y1: y, y2: y, stroke: line.color, "stroke-width": 2, "stroke-dasharray": line.dash });
-}
-
-function roundStep(range: number): number {
-  const power = 10 ** Math.floor(Math.log10(range / 4));
-  const share = range / 4 / power;
-  return power * (share > 5 ? 10 : share > 2 ? 5 : share > 1 ? 2 : 1);
 }
 
 // The metric by position, of the selected head and those that are pinned, of both models.
@@ -93,15 +87,14 @@ export class Chart {
     const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${metric.label} by position`,
       "font-family": "sans-serif", "font-size": 11 });
     const muted = variable("--muted"), grid = variable("--grid");
-    const step = roundStep(high - low);
+    const step = roundStep((high - low) / 4);
     for (let tick = Math.ceil(low / step) * step; tick <= high + step * 1e-6; tick += step) {
       picture.append(svg("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(tick), y2: y(tick), stroke: grid }),
         svg("text", { x: LEFT - 6, y: y(tick) + 4, "text-anchor": "end", fill: muted }, number(tick, step < 0.1 ? 2 : step < 1 ? 1 : 0)));
     }
-    for (let i = 0; i <= 4; ++i) {
-      const token = Math.round(i * (attention.rows - 1) / 4);
-      picture.append(svg("text", { x: LEFT + i / 4 * (WIDTH - LEFT - RIGHT), y: HEIGHT - BOTTOM + 16, "text-anchor": "middle", fill: muted }, `${token}`));
-    }
+    const last = Math.max(attention.rows - 1, 1), tokenStep = Math.max(1, roundStep(last / 8));
+    for (let token = 0; token <= last; token += tokenStep)
+      picture.append(svg("text", { x: LEFT + token / last * (WIDTH - LEFT - RIGHT), y: HEIGHT - BOTTOM + 16, "text-anchor": "middle", fill: muted }, `${token}`));
     picture.append(svg("text", { x: (LEFT + WIDTH) / 2, y: HEIGHT - 4, "text-anchor": "middle", fill: muted }, "position"));
     for (const line of lines) {
       const points = Array.from(line.y).map((value, i) => Number.isFinite(value) ? `${x(i).toFixed(1)},${y(value).toFixed(1)}` : "").filter(Boolean);

@@ -57,6 +57,12 @@ export function shown(piece: string): string {
   return piece.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/^ | $/g, "·");
 }
 
+// 1, 2 or 5 times a power of ten, at least so large.
+export function roundStep(least: number): number {
+  const power = 10 ** Math.floor(Math.log10(least)), share = least / power;
+  return power * (share > 5 ? 10 : share > 2 ? 5 : share > 1 ? 2 : 1);
+}
+
 export function number(value: number | null | undefined, digits = 3): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   return Math.abs(value) >= 1000 ? value.toPrecision(4) : value.toFixed(digits);

@@ -1,9 +1,9 @@
 import { Attention, Seen } from "./data";
-import { amount, Color, difference, weightShare } from "./color";
-import { button, element, number, save, shown, sized, variable } from "./dom";
+import { amount, Color, css, difference, weightShare } from "./color";
+import { button, element, number, roundStep, save, shown, sized, variable } from "./dom";
 import { State } from "./state";
 
-const LABEL = 74, LEAST_LABEL = 11;
+const LABEL = 74, LEAST_LABEL = 11, LEGEND = 40;
 
 // One head: rows are queries, columns are keys, from the whole text to single cells.
 export class HeadMap {
@@ -124,13 +124,34 @@ export class HeadMap {
     const now = `${state.selected.attention}.${attention.rows}.${attention.keys}`;
     if (this.shownHead !== now) this.window = { row: 0, key: 0, size: this.longest() };
     this.shownHead = now;
-    this.title.textContent = `${state.label(state.selected)}: ${number(state.value(state.selected))} ${state.page.metrics[state.metric].label.toLowerCase()}`;
-    this.size = Math.max(240, Math.min(this.root.clientWidth - LABEL - 34, 640));
-    const context = sized(this.canvas, LABEL + this.size + 1, LABEL + this.size + 1);
+    const { label } = state.page.metrics[state.metric], less = state.model === "difference" ? ", difference" : "";
+    this.title.textContent = `${state.label(state.selected)}: ${label.toLowerCase()}${less} ${number(state.value(state.selected))}`;
+    // The whole map is in the window of a laptop.
+    this.size = Math.max(240, Math.min(this.root.clientWidth - LABEL - 34, Math.max(window.innerHeight - 300, 360), 640));
+    const context = sized(this.canvas, LABEL + this.size + 1, LABEL + this.size + LEGEND);
     this.picture(context);
     this.labels(context);
+    this.legend(context);
     this.crosshair(context);
     this.tell();
+  }
+
+  // What the colours mean: weights differ by orders of magnitude.
+  private legend(context: CanvasRenderingContext2D): void {
+    const signed = this.state.model === "difference", width = Math.min(240, this.size / 2), y = LABEL + this.size + 10;
+    for (let i = 0; i < width; ++i) {
+      context.fillStyle = css(signed ? difference(2 * i / width - 1) : amount(i / width));
+      context.fillRect(LABEL + i, y, 1.5, 9);
+    }
+    context.strokeStyle = variable("--grid");
+    context.strokeRect(LABEL - 0.5, y - 0.5, width + 1, 10);
+    context.fillStyle = variable("--muted");
+    context.textAlign = "center";
+    const marks = signed ? ["−1", "−0.01", "0", "+0.01", "+1"] : ["0.0001", "0.001", "0.01", "0.1", "1"];
+    marks.forEach((mark, i) => context.fillText(mark, LABEL + i * width / 4, y + 20));
+    context.textAlign = "left";
+    const cells = this.window.size > this.size ? ", the largest of a pixel" : "";
+    context.fillText(signed ? "weight, second model less first" : `weight${cells}`, LABEL + width + 22, y + 5);
   }
 
   private picture(context: CanvasRenderingContext2D): void {
@@ -233,7 +254,7 @@ export class HeadMap {
   private labels(context: CanvasRenderingContext2D): void {
     const attention = this.attention(), { row, key, size } = this.window, scale = this.size / size;
     const texts = this.state.page.texts;
-    const step = Math.max(1, Math.ceil(LEAST_LABEL / scale), scale < LEAST_LABEL ? Math.ceil(60 / scale) : 1);
+    const step = scale < LEAST_LABEL ? Math.max(1, roundStep(60 / scale)) : 1;
     context.font = "11px sans-serif";
     context.fillStyle = variable("--ink");
     context.textBaseline = "middle";

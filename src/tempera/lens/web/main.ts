@@ -24,9 +24,9 @@ function modelChoices(state: State): [string, string][] {
 
 function facts(state: State): HTMLElement[] {
   return state.page.models.map((model) => {
-    const next = model.next.slice(0, 5).map((token) => `“${shown(token.text)}” ${number(Math.exp(token.logProbability), 3)}`).join(", ");
+    const next = model.next.slice(0, 5).map((token) => `“${shown(token.text)}” ${number(100 * Math.exp(token.logProbability), 1)} %`).join(", ");
     const parts = [`${model.name}: temperature ${model.method}`, model.loss === null ? "" : `loss ${number(model.loss)}`,
-      next ? `next ${next}` : "", model.rounded ? "weights are within 0.001: the text is long" : ""];
+      next ? `next token ${next}` : "", model.rounded ? "weights are within 0.001: the text is long" : ""];
     return element("li", {}, [parts.filter(Boolean).join("; ")]);
   });
 }
@@ -105,11 +105,12 @@ function start(): void {
     state.change({ model: state.page.comparable ? "difference" : 0 });
   };
   const { live, offers, models } = state.page;
-  const more = [...live ? [new WhatIf(state, replace).root] : [], ...offers.generate ? [new Generate(state, replace).root] : [],
-    ...models[0].passkey ? [new PasskeyPanel(state).root] : []];
+  const work = [...live ? [new WhatIf(state, replace).root] : [], ...offers.generate ? [new Generate(state, replace).root] : []];
+  const passkey = models[0].passkey ? [new PasskeyPanel(state).root] : [];
   document.getElementById("page")!.append(
     element("header", {}, [element("h1", {}, ["Where attention goes"]), told, bar, warning]),
-    element("div", { class: "grid" }, [element("div", { class: "side" }, [overview.root, chart.root]), head.root, ...more, tokens.root]), help);
+    element("div", { class: "grid" }, [overview.root, head.root, chart.root, element("div", { class: "work" }, work),
+      element("div", { class: "below" }, [...passkey, tokens.root])]), help);
   state.listen(() => {
     told.replaceChildren(...facts(state));
     chosen("metric", `${state.metric}`);

@@ -13,6 +13,7 @@ export class Tokens {
   private readonly paging = element("span", { class: "bar" });
   private readonly table = element("tbody", { id: "top-keys" });
   private readonly caption = element("caption", { id: "top-caption" });
+  private readonly withoutFirst = element("input", { id: "without-first", type: "checkbox" });
   private spans: HTMLElement[] = [];
   private first = -1;
   private textIndex = -1;
@@ -24,7 +25,8 @@ export class Tokens {
     const head = element("thead", {}, [element("tr", {}, ["Head", "Key", "Position", "Weight"].map((text) => element("th", { scope: "col" }, [text])))]);
     this.root = element("section", { class: "panel text" }, [
       element("h2", {}, ["Text"]),
-      element("div", { class: "bar" }, [select("Colour by ", "shade", options, (value) => state.change({ shade: value as Shade })), this.paging]),
+      element("div", { class: "bar" }, [select("Colour by ", "shade", options, (value) => state.change({ shade: value as Shade })), this.paging,
+        element("label", { title: "Heads put there what they need nowhere else" }, [this.withoutFirst, " Leave out the first token in the list"])]),
       this.note,
       element("div", { class: "columns" }, [this.text, element("div", { class: "scroll" }, [element("table", {}, [this.caption, head, this.table])])]),
     ]);
@@ -38,6 +40,7 @@ export class Tokens {
       event.preventDefault();
       state.change({ token: state.token + step });
     });
+    this.withoutFirst.addEventListener("change", () => state.change({}));
     state.listen(() => this.draw());
   }
 
@@ -123,7 +126,8 @@ export class Tokens {
   // Of all heads, the keys that the selected token looks at most.
   private topKeys(): void {
     const { state } = this, model = state.page.models[state.modelIndex()], chosen = state.attention();
-    const rows = model.heaviest(state.selected.attention, state.token).map((top) => ({ ...top, label: state.label(top),
+    const seen = model.heaviest(state.selected.attention, state.token).filter((top) => top.key > 0 || !this.withoutFirst.checked);
+    const rows = seen.map((top) => ({ ...top, label: state.label(top),
       piece: state.page.texts[model.attentions[top.attention].keyText][top.key] }));
     rows.sort((a, b) => b.weight - a.weight);
     const piece = state.page.texts[chosen.rowText][state.token];

@@ -16,8 +16,9 @@ export class WhatIf {
 
   constructor(private readonly state: State, private readonly replace: (json: PageJson) => void) {
     this.factors = this.ones();
-    this.apply = button("What if", "what-if", () => void this.run());
+    this.apply = button("Try it", "what-if", () => void this.run());
     const scopes: [string, string][] = [["head", "the selected head"], ["layer", "its layer"], ["all", "all heads"]];
+    state.listen(() => this.nameHead());
     this.root = element("section", { class: "panel what-if" }, [element("h2", {}, ["What if"]), element("div", { class: "bar" }, [
       element("label", {}, ["Temperature times ", this.factor]), select("of ", "scope", scopes, (value) => { this.scope = value as Scope; }),
       this.apply, button("As it was", "what-if-reset", () => { this.factors = this.ones(); void this.send(); }), ...this.writing()]), this.note]);
@@ -36,6 +37,13 @@ export class WhatIf {
     } catch (error) {
       this.note.textContent = (error as Error).message;
     }
+  }
+
+  // Which head is meant is said where it is changed.
+  private nameHead(): void {
+    const list = this.root.querySelector("select")!, { selected } = this.state, head = this.state.label(selected);
+    list.options[0].textContent = head;
+    list.options[1].textContent = `all of ${head.slice(0, head.lastIndexOf(","))}`;
   }
 
   private ones(): number[][] { return this.state.page.models[0].attentions.map((attention) => new Array<number>(attention.heads).fill(1)); }
@@ -75,7 +83,7 @@ export class WhatIf {
       const seconds = number((performance.now() - start) / 1000, 1), mine = ++this.runs;
       const tell = (): void => {
         const [one, other] = this.state.page.models.map((model) => model.loss);
-        if (mine === this.runs) this.note.textContent = `${changed} heads changed, in ${seconds} s; loss ${number(one, 4)} → ${other === null ? "…" : number(other, 4)}.`;
+        if (mine === this.runs) this.note.textContent = `${changed} ${changed === 1 ? "head" : "heads"} changed, in ${seconds} s; loss ${number(one, 4)} → ${other === null ? "…" : number(other, 4)}.`;
       };
       tell();
       await this.addLosses();
