@@ -352,16 +352,9 @@ void run_alone(const EvalSettings& settings) {
   print(result, settings, out);
 }
 
-void check_ranks(const EvalSettings& settings, int64_t ranks) {
-  if (ranks != settings.context_ranks)
-    throw UsageError(concat("--context-ranks ", settings.context_ranks, " given, and ", ranks,
-                            ranks == 1 ? " rank" : " ranks",
-                            " (--ranks); all ranks share each window: give both the same number"));
-}
-
 // Every rank measures the same text, and computes its tokens of every window.
 void run_shared(EvalSettings settings, dist::World& world) {
-  check_ranks(settings, world.size());
+  check_shared_by_all(world.size(), settings.context_ranks);
   settings.silent = !world.is_first();
   std::optional<NewOutput> out;
   if (settings.out && world.is_first()) out.emplace(*settings.out, NewOutput::Kind::kFolder);
@@ -380,7 +373,7 @@ void run(const EvalSettings& settings) {
   if (settings.data.text.empty() || settings.data.task)
     throw UsageError("--ranks share the windows of a text, and none is given; give --text FILE");
   // What no rank can do is said once, before they start.
-  if (settings.ranks.ranks > 0) check_ranks(settings, settings.ranks.ranks);
+  if (settings.ranks.ranks > 0) check_shared_by_all(settings.ranks.ranks, settings.context_ranks);
   run_in_world(settings.ranks, settings.compute.device,
                [&](dist::World& world) { run_shared(settings, world); });
 }

@@ -116,7 +116,7 @@ train::DataForStage open_files(const FinetuneSettings& settings, const RunFolder
                                const OpenModel& opened) {
   const auto source = std::make_shared<train::DataSource>(
       folder ? open_data(settings.data, *folder, opened.tokenizer)
-             : read_first_data(settings.data, settings.place.out, opened.tokenizer));
+             : train::read_first_data(settings.data, settings.place.out, opened.tokenizer));
   const auto seed = static_cast<uint64_t>(settings.training.seed);
   return [source, seed, kind = opened.model->config().kind](size_t stage, int64_t length) {
     return source->dataset(length, seed + stage, kind);

@@ -72,15 +72,6 @@ train::DataSource open_data(const train::DataOptions& data, const RunFolder& fol
           own};
 }
 
-train::DataSource read_first_data(const train::DataOptions& data, const std::filesystem::path& out,
-                                  const std::shared_ptr<const text::Tokenizer>& own) {
-  const auto shards = out / "data";
-  TEMPERA_CHECK(!data.has_plain_text() || std::filesystem::exists(shards), "there is no '",
-                shards.string(),
-                "', which the first rank has written: all ranks need one file system");
-  return {data, shards, [](int64_t) {}, own};
-}
-
 train::TrainEvents rank_events(const dist::World& world) {
   train::TrainEvents events;
   if (world.speaks())
@@ -89,6 +80,13 @@ train::TrainEvents rank_events(const dist::World& world) {
     };
   events.signal = InterruptGuard::signal;
   return events;
+}
+
+void check_shared_by_all(int64_t ranks, int64_t context_ranks) {
+  if (ranks != context_ranks)
+    throw UsageError(concat("--context-ranks ", context_ranks, " given, and ", ranks,
+                            ranks == 1 ? " rank" : " ranks",
+                            " (--ranks); all ranks share each window: give both the same number"));
 }
 
 void run_in_world(const dist::Options& options, config::Device device,
@@ -108,7 +106,7 @@ void run_in_world(const dist::Options& options, config::Device device,
     dist::World alone;
     return job(alone);
   }
-  dist::use_local_gpu(*place);
+  if (device != config::Device::kCpu) dist::use_local_gpu(*place);
   dist::World world(*place, options, models::resolve_device(device).type());
   world.run([&] { job(world); });
 }

@@ -65,11 +65,11 @@ void open_run(train::RunFolder& folder, const Settings& settings, bool resume) {
 train::DataSource open_data(const train::DataOptions& data, const train::RunFolder& folder,
                             const std::shared_ptr<const text::Tokenizer>& own = nullptr);
 
-// Data that the first rank has prepared in its folder.
-train::DataSource read_first_data(const train::DataOptions& data, const std::filesystem::path& out,
-                                  const std::shared_ptr<const text::Tokenizer>& own = nullptr);
 // Of a rank that is not the first: it shows nothing but messages, and those where all are asked to.
 train::TrainEvents rank_events(const dist::World& world);
+
+// Throws UsageError unless all ranks share each row.
+void check_shared_by_all(int64_t ranks, int64_t context_ranks);
 
 // Runs a job as the ranks that the options and the environment say: starts them, or is one of them,
 // or does it alone.

@@ -133,7 +133,7 @@ void train(const TrainSettings& settings, dist::World& world) {
     open_run(*folder, settings, settings.place.resume);
     source.emplace(open_data(settings.data, *folder));
   });
-  if (!folder) source.emplace(read_first_data(settings.data, settings.place.out));
+  if (!folder) source.emplace(train::read_first_data(settings.data, settings.place.out));
   const nn::ModelConfig config = complete_model(settings, *source);
   check_memory(config);
 

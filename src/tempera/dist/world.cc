@@ -1,17 +1,21 @@
 #include "tempera/dist/world.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 #include <utility>
 
+#include "tempera/base/build_id.h"
 #include "tempera/base/error.h"
 #include "tempera/base/interrupt.h"
+#include "tempera/base/version.h"
 #include "tempera/ops/torch.h"
 
 namespace tempera::dist {
@@ -189,6 +193,12 @@ std::vector<double> World::sums(std::vector<double> values) {
   return values;
 }
 
+int World::any_signal(int own) {
+  if (alone()) return own;
+  const auto got = sums({own == SIGTERM ? 1.0 : 0.0, own != 0 ? 1.0 : 0.0});
+  return got[0] > 0 ? SIGTERM : got[1] > 0 ? SIGINT : 0;
+}
+
 std::vector<std::string> World::exchange(const std::string& text) {
   if (alone()) return {text};
   const auto places = static_cast<size_t>(size());
@@ -287,6 +297,95 @@ void World::run(const std::function<void()>& job) {
   connection_->watch.leave();
 }
 
+int64_t World::cores() const {
+  const int64_t all = std::thread::hardware_concurrency();
+  return std::max<int64_t>(1, all / place_.local_size);
+}
+
+constexpr const char* kUnderWay = "under_way";
+
+SharedJobs::SharedJobs(World& world) : world_(world) {
+  if (world.alone()) return;
+  // All waits are counted alike in all ranks, and so every work has keys of its own.
+  store_ = world.connection_->store->under(concat("jobs/", world.waits_));
+  world.await_all();
+}
+
+template <class Ask>
+auto SharedJobs::ask(const Ask& question) {
+  try {
+    return question();
+  } catch (const c10::Error& error) {
+    throw world_.connection_->watch.explain(error.what());
+  }
+}
+
+bool SharedJobs::claim(const std::string& name) {
+  if (!store_) return ++under_way_ > 0;
+  return ask([&] {
+    // Before it has the job: it may not look as if nobody had it.
+    store_->add(kUnderWay, 1);
+    if (store_->add("claims/" + name, 1) == 1) return true;
+    store_->add(kUnderWay, -1);
+    return false;
+  });
+}
+
+void SharedJobs::finish() {
+  if (!store_)
+    --under_way_;
+  else
+    ask([&] { store_->add(kUnderWay, -1); });
+}
+
+int64_t SharedJobs::under_way() {
+  if (!store_) return under_way_;
+  return ask([&] {
+    world_.connection_->watch.check();
+    return store_->add(kUnderWay, 0);
+  });
+}
+
+void SharedJobs::say(const std::string& text) {
+  said_ = text;
+  if (store_) ask([&] { store_->set(concat("said/", world_.rank()), text); });
+}
+
+std::vector<std::string> SharedJobs::said() {
+  if (!store_) return {said_};
+  std::vector<std::string> all;
+  ask([&] {
+    for (int64_t rank = 0; rank < world_.size(); ++rank)
+      all.push_back(rank == world_.rank() ? said_
+                                          : store_->find(concat("said/", rank)).value_or(""));
+  });
+  return all;
+}
+
+// The first word stands for all ranks: a signal, or 0 as all have ended.
+constexpr const char* kOutcome = "outcome";
+
+int SharedJobs::stop(int signal) {
+  if (!store_) return ended_ ? signal_ : signal_ = signal;
+  return ask([&] {
+    if (signal != 0) return std::stoi(store_->set_first(kOutcome, std::to_string(signal)));
+    return std::stoi(store_->find(kOutcome).value_or("0"));
+  });
+}
+
+void SharedJobs::end() {
+  ended_ = true;
+  if (store_) ask([&] { store_->add("ended", 1); });
+}
+
+bool SharedJobs::all_ended() {
+  if (!store_) return ended_;
+  ask([&] { world_.connection_->watch.check(); });
+  if (!ended_ || ask([&] { return store_->add("ended", 0); }) < world_.size()) return false;
+  ask([&] { store_->set_first(kOutcome, "0"); });
+  return true;
+}
+
 void use_local_gpu(const Place& place) {
   const auto there = static_cast<int64_t>(torch::cuda::device_count());
   if (there == 0) return;
@@ -298,7 +397,9 @@ Team::Team(World& world, int64_t size) : world_(world), size_(size) {
   TEMPERA_CHECK(size >= 1 && world.size() % size == 0, "teams of ", size, " ranks given, and ",
                 world.size(), " ranks; expected a number that divides them");
   if (size == 1) return;
-  group_ = world.open_group(concat("team_", number()), {.rank = rank(), .size = size});
+  // Those of an earlier team would be met where it met.
+  group_ = world.open_group(concat("team_", world.waits_++, "_", number()),
+                            {.rank = rank(), .size = size});
 }
 
 void Team::sum_parts(const at::Tensor& flat) const {
@@ -309,6 +410,15 @@ void Team::sum_parts(const at::Tensor& flat) const {
 void Team::gather_parts(const at::Tensor& flat) const {
   if (!group_) return;
   world_.start_in(*group_, [&](Group& group) { return group.gather_parts(flat); }).wait();
+}
+
+Properties properties_of(const config::Options& settings) {
+  Properties list = {{"version", concat(version(), " (build ", build_id(), ")")},
+                     {"torch", TORCH_VERSION}};
+  for (const auto& entry : settings.entries())
+    if (entry.name() != "device")
+      list.emplace_back("the setting " + entry.name(), config::toml_text(entry.value));
+  return list;
 }
 
 void check_agreement(World& world, const Properties& own) {

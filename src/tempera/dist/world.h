@@ -2,6 +2,7 @@
 
 #include <c10/core/Device.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -65,6 +66,8 @@ class World {
 
   // The sums over all ranks, in double precision.
   std::vector<double> sums(std::vector<double> values);
+  // A signal to one rank, 0 where it has none, is one to all; of two, the order to end counts.
+  int any_signal(int own);
   // The texts of all ranks, in their order.
   std::vector<std::string> exchange(const std::string& text);
   // That of the first rank.
@@ -80,8 +83,13 @@ class World {
   // Runs the job of this rank. Where it fails the other ranks learn why, and stop.
   void run(const std::function<void()>& job);
 
+  // Ranks on this machine, and this one's share of the cores.
+  int64_t local_size() const { return place_.local_size; }
+  int64_t cores() const;
+
  private:
   friend class Team;
+  friend class SharedJobs;
   struct Connection;
   // Opens a group of some of the ranks, this one among them, which meet under the name.
   std::unique_ptr<Group> open_group(const std::string& name, const Group::Rank& rank);
@@ -96,7 +104,7 @@ class World {
   Place place_;
   bool all_speak_ = false;
   c10::DeviceType device_ = c10::kCPU;
-  int64_t waits_ = 0;  // calls of first() and await_all()
+  int64_t waits_ = 0;  // that all ranks came to together
   std::unique_ptr<Connection> connection_;
 };
 
@@ -120,12 +128,49 @@ class Team {
   std::unique_ptr<Group> group_;
 };
 
+// Jobs that the ranks of a world do side by side: each takes one when it is free, and every job is
+// done once. All ranks make it together, and stay until all have ended.
+class SharedJobs {
+ public:
+  explicit SharedJobs(World& world);
+
+  // Whether this rank gets the job of that name, for which each rank asks once; for any thread.
+  bool claim(const std::string& name);
+  // One that it got is done, and its result is there.
+  void finish();
+  // Jobs that some rank got and has not finished. Throws RankFailure where one has failed.
+  int64_t under_way();
+  // How far this rank is, in words of its own; and what each said last.
+  void say(const std::string& text);
+  std::vector<std::string> said();
+  // Ends the work of all ranks where this one has got a signal. Gives the signal that did; 0: none.
+  int stop(int signal);
+  // This rank asks for no more.
+  void end();
+  // Whether no rank works any more. Throws RankFailure where one has failed.
+  bool all_ended();
+
+ private:
+  // The store may be gone: then who is lost.
+  template <class Ask>
+  auto ask(const Ask& question);
+
+  World& world_;
+  std::unique_ptr<Store> store_;        // none where the rank is alone
+  std::atomic<int64_t> under_way_ = 0;  // where the rank is alone
+  std::string said_;
+  int signal_ = 0;
+  bool ended_ = false;
+};
+
 // What this process computes on GPUs is computed on that of its place among the ranks of the
 // machine.
 void use_local_gpu(const Place& place);
 
 // A property of the job that all ranks must share, as "data" or "settings"; key and value.
 using Properties = std::vector<std::pair<std::string, std::string>>;
+// The program, and settings that it was given; not on which device it computes.
+Properties properties_of(const config::Options& settings);
 // Throws Error that names the rank and the property where one differs from the first rank's.
 void check_agreement(World& world, const Properties& own);
 

@@ -78,8 +78,82 @@ TEST(World, TeamsExchangeAmongThemselves) {
                              2 * torch::arange(4.0).narrow(0, 2 * team.rank(), 2) + 2 * first + 1));
     EXPECT_EQ(world.sums({1}), std::vector<double>{4});
     EXPECT_THROW(Team(world, 3), Error);
+    for (int i = 0; i < 4; ++i) {  // one after the other
+      if (i == world.rank()) std::this_thread::sleep_for(Seconds(0.05));
+      const Team again(world, 2);
+      tensor = torch::ones({2});
+      again.sum_parts(tensor);
+      EXPECT_EQ(tensor[again.rank()].item<double>(), 2);
+    }
   });
   EXPECT_EQ(errors, kNoErrors);
+}
+
+TEST(SharedJobs, EveryJobIsTakenOnce) {
+  constexpr int64_t kJobs = 40;
+  std::array<std::atomic<int>, kJobs> times{};
+  const auto work = [&](World& world) {
+    SharedJobs jobs(world);
+    jobs.say(concat("rank ", world.rank()));
+    for (size_t job = 0; job < times.size(); ++job) {
+      if (!jobs.claim(std::to_string(job))) continue;
+      EXPECT_GT(jobs.under_way(), 0);
+      ++times[job];
+      jobs.finish();
+    }
+    EXPECT_FALSE(jobs.all_ended());
+    jobs.end();
+    while (!jobs.all_ended()) std::this_thread::sleep_for(Seconds(0.01));
+    EXPECT_EQ(jobs.under_way(), 0);
+    EXPECT_EQ(jobs.stop(0), 0);
+    for (int64_t rank = 0; rank < world.size(); ++rank)
+      EXPECT_EQ(jobs.said()[static_cast<size_t>(rank)], concat("rank ", rank));
+  };
+  // One work after the other begins anew.
+  const auto twice = [&](World& world) {
+    work(world);
+    work(world);
+  };
+  World alone;
+  twice(alone);
+  EXPECT_EQ(run_in_threads(3, {.timeout = 60}, twice), std::vector<std::string>(3));
+  for (const auto& count : times) EXPECT_EQ(count, 4);
+}
+
+TEST(SharedJobs, ASignalToOneStopsAll) {
+  const auto errors = run_in_threads(3, {.timeout = 60}, [](World& world) {
+    SharedJobs jobs(world);
+    // One that has nothing left to do, too.
+    if (world.rank() != 0) jobs.end();
+    while (jobs.stop(world.rank() == 1 ? SIGINT : 0) == 0) {
+    }
+    if (world.rank() == 0) jobs.end();
+    while (!jobs.all_ended()) std::this_thread::sleep_for(Seconds(0.01));
+    EXPECT_EQ(jobs.stop(SIGTERM), SIGINT);  // the first
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(3));
+}
+
+TEST(SharedJobs, ASignalAfterTheEndStopsNobody) {
+  const auto work = [](World& world) {
+    SharedJobs jobs(world);
+    jobs.end();
+    while (!jobs.all_ended()) std::this_thread::sleep_for(Seconds(0.01));
+    EXPECT_EQ(jobs.stop(SIGINT), 0);
+  };
+  World alone;
+  work(alone);
+  EXPECT_EQ(run_in_threads(2, {.timeout = 60}, work), std::vector<std::string>(2));
+}
+
+TEST(SharedJobs, AFailureOfOneEndsAll) {
+  const auto errors = run_in_threads(2, {.timeout = 60}, [](World& world) {
+    SharedJobs jobs(world);
+    TEMPERA_CHECK(world.rank() != 1, "the disk is full");
+    jobs.end();
+    while (!jobs.all_ended()) std::this_thread::sleep_for(Seconds(0.01));
+  });
+  EXPECT_NE(errors[0].find("failed: the disk is full"), std::string::npos) << errors[0];
 }
 
 TEST(World, TheOthersWaitForTheFirst) {

@@ -186,4 +186,13 @@ void DataSource::complete(nn::ModelConfig& model, const data::Dataset& dataset) 
   if (!options_.labelled.empty()) model.head = nn::HeadKind::kSequence;
 }
 
+DataSource read_first_data(const DataOptions& data, const std::filesystem::path& out,
+                           const std::shared_ptr<const text::Tokenizer>& own) {
+  const auto shards = out / "data";
+  TEMPERA_CHECK(!data.has_plain_text() || std::filesystem::exists(shards), "there is no '",
+                shards.string(),
+                "', which the first rank has written: all ranks need one file system");
+  return {data, shards, [](int64_t) {}, own};
+}
+
 }  // namespace tempera::train

@@ -84,4 +84,8 @@ class DataSource {
   models::StoredTokenizer tokenizer_;
 };
 
+// The data that the first of several ranks has prepared in its folder.
+DataSource read_first_data(const DataOptions& data, const std::filesystem::path& out,
+                           const std::shared_ptr<const text::Tokenizer>& own = nullptr);
+
 }  // namespace tempera::train

@@ -375,12 +375,8 @@ void Trainer::after_step(const StepReport& report) {
 }
 
 void Trainer::stop_if_asked() {
-  int signal = events_.signal ? events_.signal() : 0;
-  if (!world_->alone()) {
-    // A signal to one rank is one to all, at the same step; of two, the order to end counts.
-    const auto sums = world_->sums({signal == SIGTERM ? 1.0 : 0.0, signal != 0 ? 1.0 : 0.0});
-    signal = sums[0] > 0 ? SIGTERM : sums[1] > 0 ? SIGINT : 0;
-  }
+  // At the same step in all ranks.
+  const int signal = world_->any_signal(events_.signal ? events_.signal() : 0);
   if (signal == 0) return;
   if (position_.step > 0) save();
   throw Interrupted(signal,

@@ -5,7 +5,6 @@
 #include <span>
 #include <utility>
 
-#include "tempera/base/build_id.h"
 #include "tempera/base/error.h"
 #include "tempera/base/version.h"
 #include "tempera/config/settings.h"
@@ -246,16 +245,12 @@ std::vector<nn::NamedParameter> Trainer::updated_parameters() const {
 }
 
 dist::Properties Trainer::properties() const {
-  dist::Properties list = {{"version", concat(version(), " (build ", build_id(), ")")},
-                           {"torch", TORCH_VERSION},
-                           {"device", device_.is_cuda() ? "cuda" : "cpu"}};
   TrainOptions given = options_;
   config::Options settings = config::describe(given);
   given.declare_ranks(settings);
   // Those that say how to run, too: ranks meet where they validate, save and log.
-  for (const auto& entry : settings.entries())
-    if (entry.name() != "device")
-      list.emplace_back("the setting " + entry.name(), config::toml_text(entry.value));
+  dist::Properties list = dist::properties_of(settings);
+  list.emplace_back("the device", device_.is_cuda() ? "cuda" : "cpu");
   list.emplace_back("data with the checksum", data_checksum());
   list.emplace_back("the model", models::model_config_json(model_->config(), tokenizer_.name));
   list.emplace_back("frozen weights with the checksum", frozen_checksum(*model_));
