@@ -10,6 +10,7 @@ import subprocess
 
 import pytest
 from program import LONG, PATIENCE, PROGRAM, is_running, run, wait_until
+from ranks_test import ranks_below
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="build/tempera is missing: run make build")
 
@@ -196,6 +197,31 @@ def test_a_worker_that_dies_is_replaced(place):
     errors = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 0, errors
     assert finished(place, "orphan") == CELLS
+
+
+@long
+def test_ranks_share_a_study(place):
+    for ranks in (2, 3):
+        out = f"of-{ranks}"
+        done = study(place, out, "--ranks", ranks, "--jobs", 1)
+        assert done.returncode == 0, done.stderr
+        assert losses(place, out) == losses(place, "done")
+        assert done.stderr.count(f"{CELLS}/{CELLS} models") >= 1 and done.stderr.count("at a time") == 1
+        mine, theirs = (json.loads((place / name / "results.json").read_text()) for name in (out, "done"))
+        assert mine["complete"] and [m["losses"] for m in mine["models"]] == [m["losses"] for m in theirs["models"]]
+
+
+@long
+def test_a_study_goes_on_without_a_killed_rank(place):
+    process = start(place, "killed-rank", "--ranks", 2, "--jobs", 1)
+    wait_for(process, lambda: finished(place, "killed-rank") >= 3)
+    os.kill(ranks_below(process)[1], signal.SIGKILL)
+    errors = process.communicate(timeout=PATIENCE)[1]
+    assert process.returncode == 128 + signal.SIGKILL and "rank 1 was killed by signal 9" in errors
+    assert 3 <= finished(place, "killed-rank") < CELLS
+    done = study(place, "killed-rank")
+    assert done.returncode == 0 and "models were finished before" in done.stderr, done.stderr
+    assert losses(place, "killed-rank") == losses(place, "done")
 
 
 @long

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tempera/cli/run.h"
 #include "tempera/cli/verb.h"
 
 namespace tempera::cli {
@@ -15,6 +16,7 @@ namespace {
 struct StudySettings {
   std::string name;
   std::shared_ptr<study::Study> study;
+  dist::Options ranks;
 
   void declare(config::Options& options) {
     std::vector<std::string> names;
@@ -27,15 +29,34 @@ struct StudySettings {
     options.section(config::Section::kMeasuring);
     for (const auto& entry : study::studies())
       if (entry.name == name) study = entry.make();
-    if (study) study->declare(options);
+    if (!study) return;
+    study->declare(options);
+    if (study->shared_device()) ranks.declare(options);
   }
 };
 
-void run(const StudySettings& settings) {
-  const study::StudyReport report = settings.study->run();
-  std::cout << (settings.study->json() ? report.document.dump(1) + "\n" : report.text);
-  std::cerr << "report: " << (std::filesystem::path(report.folder) / "report.html").string()
+void run_study(study::Study& study, dist::World& world) {
+  const auto report = study.run(world);
+  if (!report) return;
+  std::cout << (study.json() ? report->document.dump(1) + "\n" : report->text);
+  std::cerr << "report: " << (std::filesystem::path(report->folder) / "report.html").string()
             << "\n";
+}
+
+void run(const StudySettings& settings) {
+  settings.study->validate();
+  const auto device = settings.study->shared_device();
+  if (!device) {
+    const auto place = dist::place_from_environment();
+    if (place && place->size > 1)
+      throw UsageError(concat("the environment says that ", place->size,
+                              " ranks were started, and they cannot share this study; start it "
+                              "once, without torchrun"));
+    dist::World alone;
+    return run_study(*settings.study, alone);
+  }
+  run_in_world(settings.ranks, *device,
+               [&](dist::World& world) { run_study(*settings.study, world); });
 }
 
 }  // namespace

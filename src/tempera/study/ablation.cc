@@ -143,18 +143,23 @@ class AblationStudy final : public Study {
     return ablation_page(read_result<AblationResults>(file));
   }
 
-  StudyReport run() override {
-    AblationResults results{.comparison = compare(settings_, "study ablation"), .costs = {}};
+  void validate() const override { settings_.validate(); }
+  std::optional<config::Device> shared_device() const override { return settings_.training.device; }
+
+  std::optional<StudyReport> run(dist::World& world) override {
+    auto comparison = compare(settings_, "study ablation", world);
+    if (!comparison) return std::nullopt;
+    AblationResults results{.comparison = *std::move(comparison), .costs = {}};
     results.costs = costs_of(results.comparison.methods);
     const auto accuracy = metric_of(results.comparison.methods, &MethodResults::accuracy);
     const Json document = as_json(results);
     write_study(settings_.out, document, ablation_figure(accuracy), ablation_page(results));
     const std::string over = over_seeds(settings_.seeds);
-    return {document,
-            concat("accuracy %", over, ", by entries of the book\n", metric_text(accuracy, 1),
-                   "\nparameters and step time against ", accuracy.front().name, over, "\n",
-                   cost_text(results.costs)),
-            settings_.out};
+    return StudyReport{document,
+                       concat("accuracy %", over, ", by entries of the book\n",
+                              metric_text(accuracy, 1), "\nparameters and step time against ",
+                              accuracy.front().name, over, "\n", cost_text(results.costs)),
+                       settings_.out};
   }
 
  private:

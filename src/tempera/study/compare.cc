@@ -1,8 +1,8 @@
 #include "tempera/study/compare.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
-#include <thread>
 #include <utility>
 
 #include "tempera/base/error.h"
@@ -48,10 +48,8 @@ bool on_gpu(const CompareSettings& settings) {
 }
 
 // While one thread records a graph of the GPU's work, no other may give it any.
-int64_t worker_count(const CompareSettings& settings) {
-  if (on_gpu(settings)) return 1;
-  return settings.threads > 0 ? settings.threads
-                              : std::max<int64_t>(1, std::thread::hardware_concurrency());
+int64_t worker_count(const CompareSettings& settings, const dist::World& world) {
+  return on_gpu(settings) ? 1 : workers(settings.threads, world);
 }
 
 Comparison comparison_of(const CompareSettings& settings, const train::DataSource& source) {
@@ -61,7 +59,6 @@ Comparison comparison_of(const CompareSettings& settings, const train::DataSourc
   for (const auto& stage : settings.training.stage_list()) model_tokens += stage.tokens;
   return {.seconds = settings.seconds > 0 ? settings.seconds : kTenMinutes,
           .methods = static_cast<int64_t>(settings.methods.size()),
-          .workers = worker_count(settings),
           .vocabulary = source.vocabulary(),
           .train_tokens = source.text_tokens() - held_out,
           .held_out_tokens = held_out,
@@ -84,32 +81,41 @@ void set_size(CompareSettings& settings, const Size& size) {
   settings.training.optimizer.learning_rate = size.learning_rate;
 }
 
-// How fast models of this size learn here.
-double measured_speed(CompareSettings settings, const train::DataSource& source, const Size& size) {
+constexpr const char* kNothingDone = "interrupted before the training began: nothing was written";
+
+// How fast models of this size learn here, while all ranks train some.
+double measured_speed(CompareSettings settings, const train::DataSource& source, const Size& size,
+                      dist::World& world) {
   set_size(settings, size);
   const auto dataset = source.dataset(size.context, 0, settings.model.kind);
   Probe probe{.models = {},
               .training = settings.training,
               .dataset = dataset,
-              .workers = worker_count(settings)};
+              .workers = worker_count(settings, world)};
   for (const auto& method : parse_methods(settings.methods))
     probe.models.push_back(model_for(settings, source, method, *dataset));
-  return seconds_per_token(probe);
+  const auto sum = world.sums({seconds_per_token(probe)})[0];
+  if (const int signal = world.any_signal(InterruptGuard::signal()))
+    throw Interrupted(signal, kNothingDone);
+  return sum / static_cast<double>(world.size());
 }
 
 // The size that a comparison on text has, kept in a file: one that goes on is not sized again.
 Sizing sized(CompareSettings& settings, const train::DataSource& source,
-             const std::filesystem::path& file) {
-  if (std::filesystem::exists(file)) {
-    auto kept = read_result<Sizing>(file);
+             const std::filesystem::path& file, dist::World& world) {
+  const bool is_kept = world.is_first() && std::filesystem::exists(file);
+  if (const auto text = world.from_first(is_kept ? read_json(file).dump() : ""); !text.empty()) {
+    auto kept = read_as<Sizing>(Json::parse(text), file.string());
     check_chosen(kept.size, settings.given, settings.out);
     set_size(settings, kept.size);
     return kept;
   }
-  const Comparison comparison = comparison_of(settings, source);
-  std::cerr << "compare: measuring how fast this machine trains\n";
-  const Plan plan =
-      fit(comparison, [&](const Size& size) { return measured_speed(settings, source, size); });
+  Comparison comparison = comparison_of(settings, source);
+  const auto own = static_cast<double>(worker_count(settings, world));
+  comparison.workers = std::llround(world.sums({own})[0]);
+  if (world.is_first()) std::cerr << "compare: measuring how fast this machine trains\n";
+  const Plan plan = fit(
+      comparison, [&](const Size& size) { return measured_speed(settings, source, size, world); });
   set_size(settings, plan.size);
   return sizing_of(plan, comparison);
 }
@@ -222,10 +228,8 @@ Results collect(const CompareSettings& settings, const std::vector<std::vector<J
 }
 
 train::DataSource open_data(const train::DataOptions& data, const std::filesystem::path& shards) {
-  const std::string nothing = "interrupted before the training began: nothing was written";
-  const InterruptGuard guard;
-  train::DataSource source(data, shards, [&](int64_t) { stop_if_interrupted(nothing); });
-  stop_if_interrupted(nothing);
+  train::DataSource source(data, shards, [&](int64_t) { stop_if_interrupted(kNothingDone); });
+  stop_if_interrupted(kNothingDone);
   return source;
 }
 
@@ -310,27 +314,39 @@ void CompareSettings::note_given(const config::Options& options) {
   if (given.steps == 0) given.steps.reset();
 }
 
-Results compare(const CompareSettings& given, const std::string& verb) {
-  const auto methods = parse_methods(given.methods);
-  given.data.validate();
-  given.training.validate();
-  train::check_stages(given.training, given.data);
-  if (given.seconds > 0 && !is_text(given))
-    throw UsageError(concat("--seconds: ", given.seconds,
+void CompareSettings::validate() const {
+  parse_methods(methods);
+  data.validate();
+  training.validate();
+  train::check_stages(training, data);
+  if (seconds > 0 && !is_text(*this))
+    throw UsageError(concat("--seconds: ", seconds,
                             " given; only comparisons on text are fitted to a time. Give --steps "
                             "and --seeds"));
-  StudyFolder folder(given.out, verb, config::describe(given), declare_fresh<CompareSettings>,
-                     given.fresh);
-  const train::DataSource source = open_data(given.data, folder.data_path());
+}
+
+std::optional<Results> compare(const CompareSettings& given, const std::string& verb,
+                               dist::World& world) {
+  dist::check_agreement(world, dist::properties_of(config::describe(given)));
+  std::optional<StudyFolder> folder;
+  std::optional<train::DataSource> source;
+  world.first([&] {
+    folder.emplace(given.out, verb, config::describe(given), declare_fresh<CompareSettings>,
+                   given.fresh);
+    source.emplace(open_data(given.data, folder->data_path()));
+  });
+  if (!folder) source.emplace(train::read_first_data(given.data, given.out));
+  world.await_all();
   CompareSettings settings = given;
-  const auto plan_file = folder.path() / "sizing.json";
+  const auto plan_file = std::filesystem::path(given.out) / "sizing.json";
   std::optional<Sizing> sizing;
-  if (is_text(given)) sizing = sized(settings, source, plan_file);
-  const auto dataset = source.dataset(context_of(settings), 0, settings.model.kind);
+  if (is_text(given)) sizing = sized(settings, *source, plan_file, world);
+  const auto methods = parse_methods(given.methods);
+  const auto dataset = source->dataset(context_of(settings), 0, settings.model.kind);
   for (const auto& method : methods)
-    model_for(settings, source, method, *dataset);  // throws if unfit
-  folder.keep();
-  if (sizing) {
+    model_for(settings, *source, method, *dataset);  // throws if unfit
+  if (folder) folder->keep();
+  if (folder && sizing) {
     write_file(plan_file, as_json(*sizing).dump(1) + "\n");
     for (const auto& line : sizing->says) std::cerr << "  " << line << "\n";
   }
@@ -338,14 +354,16 @@ Results compare(const CompareSettings& given, const std::string& verb) {
       .title = "compare",
       .methods = methods,
       .seeds = settings.seeds,
-      .threads = worker_count(settings),
+      .threads = worker_count(settings, world),
       .make = [&](const NamedMethod& method, int64_t seed, const auto& report) {
-        return compare_job(settings, source, method, seed, report);
+        return compare_job(settings, *source, method, seed, report);
       }};
-  Results results = collect(settings, run_grid(grid, folder));
+  const auto jobs = run_grid(grid, given.out, world);
+  if (!folder) return std::nullopt;
+  Results results = collect(settings, jobs);
   results.sizing = std::move(sizing);
-  write_file(folder.path() / "results.json", as_json(results).dump(1) + "\n");
-  write_report(results, folder.path() / "report.html");
+  write_file(folder->path() / "results.json", as_json(results).dump(1) + "\n");
+  write_report(results, folder->path() / "report.html");
   return results;
 }
 

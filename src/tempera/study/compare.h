@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tempera/dist/world.h"
 #include "tempera/nn/config.h"
 #include "tempera/plot/html.h"
 #include "tempera/study/job.h"
@@ -36,6 +37,8 @@ struct CompareSettings {
   GivenSize given;  // what the sources of declare() say about the size; on text the rest is fitted
 
   void declare(config::Options& options);
+  // Throws UsageError where they cannot be, before anything is read.
+  void validate() const;
 
  private:
   void note_given(const config::Options& options);
@@ -89,11 +92,12 @@ struct Results {
 };
 
 // On text, fits the size of what is not given to the machine and the time, and says so on standard
-// error. Then trains every method with every seed, seeds in parallel over the threads, and
-// evaluates it on every held-out set. What a run folder already has is not done again. Returns the
-// results; `results.json` and `report.html` in the folder hold the same. verb: whose folder it is,
-// as a person types it.
-Results compare(const CompareSettings& settings, const std::string& verb);
+// error. Then trains every method with every seed, in parallel over the ranks and their threads,
+// and evaluates it on every held-out set. What a run folder already has is not done again. Returns
+// the results to the first rank; `results.json` and `report.html` in the folder hold the same.
+// verb: whose folder it is, as a person types it.
+std::optional<Results> compare(const CompareSettings& settings, const std::string& verb,
+                               dist::World& world);
 
 // The results as a table for a terminal.
 std::string results_text(const Results& results);

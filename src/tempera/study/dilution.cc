@@ -121,19 +121,32 @@ class DilutionStudy final : public Study {
     return dilution_page(results);
   }
 
-  StudyReport run() override {
-    if (model_) return model_dilution(*model_, text_);
+  void validate() const override {
+    if (model_) return;
     if (!comparison_.data.text.empty())
       throw UsageError("--text goes with a model: tempera study dilution MODEL --text FILE");
-    const Results results = run_ ? read_finished() : train_all();
+    if (!run_) comparison_.validate();
+  }
+
+  std::optional<config::Device> shared_device() const override {
+    if (model_ || run_) return std::nullopt;
+    return comparison_.training.device;
+  }
+
+  std::optional<StudyReport> run(dist::World& world) override {
+    if (model_) return model_dilution(*model_, text_);
+    const std::optional<Results> found = run_ ? read_finished() : train_all(world);
+    if (!found) return std::nullopt;
+    const Results& results = *found;
     const std::string over = concat(over_seeds(results.seeds), ", by entries of the book\n");
-    return {as_json(results),
-            concat("entropy, nats", over,
-                   metric_text(results.methods, &MethodResults::answer_entropy, 2),
-                   "\nweight on the right number", over,
-                   metric_text(results.methods, &MethodResults::answer_weight, 3), "\naccuracy %",
-                   over, metric_text(results.methods, &MethodResults::accuracy, 1)),
-            comparison_.out};
+    return StudyReport{
+        as_json(results),
+        concat("entropy, nats", over,
+               metric_text(results.methods, &MethodResults::answer_entropy, 2),
+               "\nweight on the right number", over,
+               metric_text(results.methods, &MethodResults::answer_weight, 3), "\naccuracy %", over,
+               metric_text(results.methods, &MethodResults::accuracy, 1)),
+        comparison_.out};
   }
 
  private:
@@ -150,9 +163,9 @@ class DilutionStudy final : public Study {
     return results;
   }
 
-  Results train_all() const {
-    Results results = compare(comparison_, "study dilution");
-    write(comparison_.out, results);
+  std::optional<Results> train_all(dist::World& world) const {
+    auto results = compare(comparison_, "study dilution", world);
+    if (results) write(comparison_.out, *results);
     return results;
   }
 

@@ -40,10 +40,6 @@ void StudyFolder::keep() {
   if (!aside_.empty()) std::cerr << "the earlier results are in '" << aside_.string() << "' now\n";
 }
 
-fs::path StudyFolder::result_file(const std::string& label, int64_t seed) const {
-  return job_file(path(), label, seed);
-}
-
 fs::path job_file(const fs::path& folder, const std::string& label, int64_t seed) {
   std::string name = label;
   for (char& c : name)

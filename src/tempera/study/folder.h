@@ -12,7 +12,7 @@
 
 namespace tempera::study {
 
-// The folder of a study, which belongs to one process at a time:
+// The folder of a study, which belongs to one process at a time, the first of several ranks:
 //
 //   run.json   what it was begun with; other settings are refused
 //   jobs/      a file a model
@@ -33,7 +33,6 @@ class StudyFolder {
   // The input is good: the folder stays. What was made until then in a new folder is removed again
   // if that never happens.
   void keep();
-  std::filesystem::path result_file(const std::string& label, int64_t seed) const;
   const std::filesystem::path& path() const { return folder_.path(); }
   std::filesystem::path data_path() const { return path() / "data"; }
 

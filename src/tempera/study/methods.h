@@ -32,19 +32,21 @@ struct MethodGrid {
   std::function<Result(const NamedMethod& method, int64_t seed, const ReportStep& report)> make;
 };
 
-// What `make` gave, by method and seed. What the folder has is not made again.
+// What `make` gave, by method and seed, for the first rank; the ranks share the models. What the
+// folder has is not made again.
 template <class Result>
 std::vector<std::vector<Result>> run_grid(const MethodGrid<Result>& grid,
-                                          const StudyFolder& folder) {
+                                          const std::filesystem::path& folder, dist::World& world) {
   std::vector<Piece> pieces;
   for (int64_t seed = 0; seed < grid.seeds; ++seed)
     for (const auto& method : grid.methods)
       pieces.push_back({.label = concat(method.label, " seed ", seed),
-                        .file = folder.result_file(method.label, seed),
+                        .file = job_file(folder, method.label, seed),
                         .make = [&grid, &method, seed](const auto& report) {
                           return as_json(grid.make(method, seed, report));
                         }});
-  run_pieces(grid.title, pieces, grid.threads);
+  run_pieces(grid.title, pieces, grid.threads, world);
+  if (!world.is_first()) return {};
   std::vector<std::vector<Result>> results(grid.methods.size());
   for (size_t i = 0; i < pieces.size(); ++i)
     results[i % grid.methods.size()].push_back(read_result<Result>(pieces[i].file));

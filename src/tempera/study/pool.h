@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "tempera/dist/world.h"
 #include "tempera/study/record.h"
 
 namespace tempera::study {
@@ -20,9 +22,18 @@ struct Piece {
   std::function<Json(const ReportStep& report)> make;
 };
 
-// Makes the files that are not there, in parallel over `threads` (0: one a core). After a signal it
-// throws Interrupted: finished pieces are kept, and the same call goes on.
-void run_pieces(const std::string& title, const std::vector<Piece>& pieces, int64_t threads);
+// Makes the files that are not there: the ranks take one piece after the other, and each has as
+// many threads as workers(). The first rank shows the progress of all. After a signal it throws
+// Interrupted in every rank: finished pieces are kept, and the same call goes on.
+void run_pieces(const std::string& title, const std::vector<Piece>& pieces, int64_t threads,
+                dist::World& world);
+
+// A thread that computes by itself alone, on the GPU of the thread that starts it: others begin at
+// the first of the machine.
+std::thread start_worker(std::function<void()> work);
+
+// How many models this rank trains side by side; threads: as given, 0: one a core of its own.
+int64_t workers(int64_t threads, const dist::World& world);
 
 // The result in a file; throws where it holds something else.
 Json read_json(const std::filesystem::path& file);

@@ -1,13 +1,12 @@
 #include "tempera/study/probe.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <exception>
 #include <thread>
 
 #include "tempera/models/device.h"
 #include "tempera/nn/model.h"
+#include "tempera/study/pool.h"
 #include "tempera/train/trainer.h"
 
 namespace tempera::study {
@@ -52,8 +51,7 @@ double seconds_per_token(const Probe& probe) {
   std::vector<std::exception_ptr> errors(workers);
   std::vector<std::thread> threads;
   for (size_t worker = 0; worker < workers; ++worker)
-    threads.emplace_back([&, worker] {
-      at::set_num_threads(1);
+    threads.push_back(start_worker([&, worker] {
       try {
         for (size_t i = 0; i < probe.models.size(); ++i)
           sums[worker] +=
@@ -61,7 +59,7 @@ double seconds_per_token(const Probe& probe) {
       } catch (...) {
         errors[worker] = std::current_exception();
       }
-    });
+    }));
   for (auto& thread : threads) thread.join();
   for (const auto& error : errors)
     if (error) std::rethrow_exception(error);

@@ -4,11 +4,14 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tempera/config/common.h"
 #include "tempera/config/options.h"
+#include "tempera/dist/world.h"
 #include "tempera/plot/html.h"
 
 // The studies of `tempera study NAME`: controlled tasks on built-in data, and measurements of what
@@ -27,8 +30,12 @@ class Study {
   virtual ~Study() = default;
   virtual void declare(config::Options& options) = 0;
   virtual bool json() const = 0;
-  // Progress goes to standard error.
-  virtual StudyReport run() = 0;
+  // Throws UsageError where the options cannot be, before anything is read.
+  virtual void validate() const = 0;
+  // Where the models compute that ranks can share; nothing: there is nothing to share.
+  virtual std::optional<config::Device> shared_device() const { return std::nullopt; }
+  // Progress goes to standard error. Nothing is the result of ranks that are not the first.
+  virtual std::optional<StudyReport> run(dist::World& world) = 0;
   // The page of a finished study of this kind, from its results alone.
   virtual plot::HtmlReport report_of(const std::filesystem::path& results) const = 0;
 };

@@ -37,13 +37,21 @@ class ToyStudy : public Study {
   void declare(config::Options& options) final { settings_.declare(options); }
   bool json() const final { return settings_.json; }
 
-  StudyReport run() final {
+  std::optional<config::Device> shared_device() const final { return config::Device::kCpu; }
+
+  void validate() const final {
     settings_.validate();
+    for (const auto& method : parse_methods(settings_.methods)) check(method);
+  }
+
+  std::optional<StudyReport> run(dist::World& world) final {
     const auto methods = parse_methods(settings_.methods);
-    for (const auto& method : methods) check(method);
-    StudyFolder folder(settings_.out, "study " + name(), config::describe(settings_),
-                       declare_fresh<Settings>, settings_.fresh);
-    folder.keep();
+    std::optional<StudyFolder> folder;
+    world.first([&] {
+      folder.emplace(settings_.out, "study " + name(), config::describe(settings_),
+                     declare_fresh<Settings>, settings_.fresh);
+      folder->keep();
+    });
     const auto seeds =
         run_grid<Seed>({.title = name(),
                         .methods = methods,
@@ -51,7 +59,8 @@ class ToyStudy : public Study {
                         .threads = settings_.threads,
                         .make = [&](const NamedMethod& method, int64_t seed,
                                     const auto& report) { return train(method, seed, report); }},
-                       folder);
+                       settings_.out, world);
+    if (!folder) return std::nullopt;
     Results results;
     results.head = {.tempera = std::string(tempera::version()),
                     .study = name(),
@@ -61,8 +70,8 @@ class ToyStudy : public Study {
     for (size_t i = 0; i < methods.size(); ++i)
       results.methods.push_back({methods[i].label, over(seeds[i])});
     const Json document = as_json(results);
-    write_study(folder.path(), document, figure(results), page(results));
-    return {document, text(results), settings_.out};
+    write_study(folder->path(), document, figure(results), page(results));
+    return StudyReport{document, text(results), settings_.out};
   }
 
   plot::HtmlReport report_of(const std::filesystem::path& file) const final {

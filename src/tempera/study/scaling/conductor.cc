@@ -12,7 +12,6 @@
 #include "tempera/base/files.h"
 #include "tempera/base/interrupt.h"
 #include "tempera/base/progress.h"
-#include "tempera/study/pool.h"
 #include "tempera/study/scaling/budget.h"
 #include "tempera/study/scaling/estimate.h"
 
@@ -37,33 +36,75 @@ struct Running {
   double memory = 0;
 };
 
+// A signal came before the training began.
+struct Stopped {};
+
 class Conductor {
  public:
-  Conductor(const Plan& plan, const WorkerSetup& setup, const RunOptions& options)
+  Conductor(const Plan& plan, const WorkerSetup& setup, const RunOptions& options,
+            dist::World& world)
       : plan_(plan),
         setup_(setup),
         options_(options),
+        world_(world),
         vocabulary_(setup.source->vocabulary()),
         results_(setup.jobs, options.any_build) {}
 
-  Progressed run() {
+  std::optional<Progressed> run() {
     survey();
-    remove_leftovers();
-    if (const size_t done = known_.size() - pending_.size(); done > 0)
-      std::cerr << done << " of " << known_.size() + waiting_.size()
-                << " models were finished before; --fresh trains them again\n";
-    if (!pending_.empty()) {
-      const InterruptGuard guard;
-      Workers workers(1, [this](LineSocket& parent) { serve(setup_, parent); });
-      workers_ = &workers;
-      prepare();
-      work();
+    if (world_.is_first()) {
+      results_.remove_leftovers(known_, setup_.keep_models);
+      if (const size_t done = known_.size() - pending_.size(); done > 0)
+        std::cerr << done << " of " << known_.size() + waiting_.size()
+                  << " models were finished before; --fresh trains them again\n";
     }
+    jobs_.emplace(world_);
+    if (!pending_.empty()) train_pending();
+    await_others();
+    if (const int signal = jobs_->stop(0))
+      throw Interrupted(signal, concat("interrupted; finished models are kept, and the state of "
+                                       "those that were being trained. To go on:\n  ",
+                                       options_.command));
+    if (!world_.is_first()) return std::nullopt;
+    if (!pending_.empty())
+      notes_.push_back(concat(pending_.size() + waiting_.size(),
+                              " models are not done yet; the same command goes on"));
     for (auto& line : left_out(plan_, tuning_)) notes_.push_back(std::move(line));
-    return {tuning_, done_jobs(), pending_.size() + waiting_.size(), notes_};
+    return Progressed{tuning_, done_jobs(), pending_.size() + waiting_.size(), notes_};
   }
 
  private:
+  void train_pending() {
+    Workers workers(1, [this](LineSocket& parent) { serve(setup_, parent); });
+    workers_ = &workers;
+    try {
+      prepare();
+      work();
+    } catch (const Stopped&) {
+    }
+  }
+
+  // Other ranks may work for longer than this one.
+  void await_others() {
+    jobs_->end();
+    while (!jobs_->all_ended()) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(kWaitSeconds));
+      take_results();
+      show();
+    }
+    take_results();
+    show();
+    if (progress_) progress_->finish();
+  }
+
+  void show() {
+    if (progress_) progress_->update_share(share(), counted(), tokens_now(), what_runs());
+  }
+
+  void note(const std::string& line) {
+    if (progress_) progress_->note(line);
+  }
+
   // What is known to be done now, in the order in which it is begun.
   void survey() {
     tuning_ = tune(plan_, [this](const Job& job) { return results_.find(job); });
@@ -103,8 +144,8 @@ class Conductor {
     const Json hello = first_word(0).at("hello");
     device_ = hello.at("device");
     memory_ = hello.at("memory").get<double>();
-    const auto cores = static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
-    const int64_t usual = device_ == "cuda" ? kJobsOnGpu : cores;
+    if (device_ != "cuda") memory_ /= static_cast<double>(world_.local_size());
+    const int64_t usual = device_ == "cuda" ? kJobsOnGpu : world_.cores();
     const auto most = static_cast<int64_t>(pending_.size() + waiting_.size());
     const int64_t jobs = std::min(options_.jobs > 0 ? options_.jobs : usual, most);
     workers_->grow(static_cast<size_t>(jobs));
@@ -114,14 +155,13 @@ class Conductor {
     speeds_known_ = true;
     survey();
     choose_cells();
-    tell();
+    if (world_.is_first()) tell();
   }
 
   // The next thing that one worker says, for those that are asked in turn.
   Json first_word(size_t worker) {
     while (true) {
-      if (const int signal = InterruptGuard::signal())
-        throw Interrupted(signal, "interrupted before the training began");
+      if (jobs_->stop(InterruptGuard::signal()) != 0) throw Stopped();
       for (const auto& news : workers_->wait(kWaitSeconds)) {
         for (const auto& line : news.lines) words_[news.worker].push_back(Json::parse(line));
         TEMPERA_CHECK(!news.ended, "a worker ended ", news.how, " before it had work");
@@ -139,13 +179,16 @@ class Conductor {
     const fs::path file = setup_.jobs.parent_path() / "speed.json";
     const auto workers = static_cast<int64_t>(workers_->size());
     if (fs::exists(file)) speeds_.load(read_file(file, kLargestFile), workers, device_);
-    Progress progress("measure the speed of", static_cast<int64_t>(shapes().size()), "shapes");
+    std::optional<Progress> progress;
+    if (world_.is_first())
+      progress.emplace("measure the speed of", static_cast<int64_t>(shapes().size()), "shapes");
     int64_t done = 0;
     for (const Cell& cell : shapes()) {
       if (!speeds_.has(cell)) probe(cell);
-      progress.update(++done);
+      if (progress) progress->update(++done);
     }
-    progress.finish();
+    if (!progress) return;
+    progress->finish();
     write_file(file, speeds_.dump(workers, device_));
   }
 
@@ -180,8 +223,7 @@ class Conductor {
           results_.find({.cell = cell, .learning_rate = tuning->rate_for(cell.shape)});
       candidates.push_back({cell, done ? 0 : seconds(job)});
     }
-    double room =
-        kUsedShare * (options_.seconds - elapsed()) * static_cast<double>(running_.size());
+    double room = kUsedShare * (options_.seconds - elapsed()) * static_cast<double>(all_workers());
     for (const Job& job : pending_)
       if (job.purpose != Purpose::kCell) room -= seconds(job);
     const auto stays = choose(candidates, room);
@@ -201,6 +243,9 @@ class Conductor {
     return job.purpose == Purpose::kCell && std::ranges::find(dropped_, job.cell) != dropped_.end();
   }
 
+  // Of all ranks, which have equally many.
+  int64_t all_workers() const { return static_cast<int64_t>(running_.size()) * world_.size(); }
+
   // What is ahead, before it begins.
   void tell() {
     double all = 0, most_memory = 0, tokens = 0;
@@ -214,47 +259,69 @@ class Conductor {
     };
     for (const Job& job : pending_) account(job);
     for (const Cell& cell : waiting_) account({.cell = cell});
-    const auto workers = static_cast<double>(running_.size());
+    const auto workers = static_cast<double>(all_workers());
     std::cerr << "scaling: " << count << " models, " << quantity_text(tokens) << " tokens, "
-              << running_.size() << " at a time; " << about_text(all / workers)
-              << "; at most about " << quantity_text(most_memory) << " bytes of memory a model\n";
+              << all_workers() << " at a time; " << about_text(all / workers) << "; at most about "
+              << quantity_text(most_memory) << " bytes of memory a model\n";
     for (const auto& note : notes_) std::cerr << "  " << note << "\n";
   }
 
   void work() {
-    progress_.emplace("scaling", static_cast<int64_t>(known_.size()), "tokens");
-    progress_->start_at_share(share(), counted());
+    if (world_.is_first()) {
+      progress_.emplace("scaling", static_cast<int64_t>(known_.size()), "tokens");
+      progress_->start_at_share(share(), counted());
+    }
     while (true) {
+      // Before the results are looked at: those of all that is not under way are there then.
+      const bool some_work = !stopping_at_ && jobs_->under_way() > 0;
+      take_results();
       if (!stopping_at_) give_work();
-      if (std::ranges::none_of(running_, [](const auto& job) { return job.has_value(); })) break;
+      const bool works =
+          std::ranges::any_of(running_, [](const auto& job) { return job.has_value(); });
+      // What others do may lead to more.
+      if (!works && !some_work) break;
       for (const auto& news : workers_->wait(kWaitSeconds)) hear(news);
-      progress_->update_share(share(), counted(), tokens_now(), what_runs());
+      show();
       stop_in_time();
       if (stopping_at_ && elapsed() > *stopping_at_ + kGraceSeconds) break;
     }
-    progress_->finish();
-    if (const int signal = InterruptGuard::signal())
-      throw Interrupted(signal, concat("interrupted; finished models are kept, and the state of "
-                                       "those that were being trained. To go on:\n  ",
-                                       options_.command));
-    if (!pending_.empty())
-      notes_.push_back(concat(pending_.size() + waiting_.size(),
-                              " models are not done yet; the same command goes on"));
+  }
+
+  // What other ranks have finished.
+  void take_results() {
+    if (world_.alone()) return;
+    std::vector<Job> done;
+    for (const Job& job : pending_)
+      if (!is_running(job) && fs::exists(result_file(setup_.jobs, job))) done.push_back(job);
+    for (const Job& job : done) take_result(job);
+    if (!done.empty()) survey();
+  }
+
+  void take_result(const Job& job) {
+    results_.read(job);
+    tokens_ += job.cell.tokens;
+    const JobResult& result = *results_.find(job);
+    if (result.outcome != Outcome::kDone)
+      note(concat(job.label(), ": ", name_of(result.outcome), ": ", result.reason));
   }
 
   void stop_in_time() {
     const bool late = options_.seconds > 0 && elapsed() > options_.seconds;
-    if (stopping_at_ || (!late && InterruptGuard::signal() == 0)) return;
+    if (stopping_at_ || (!late && jobs_->stop(InterruptGuard::signal()) == 0)) return;
     stopping_at_ = elapsed();
     workers_->ask_to_stop();
   }
 
   void give_work() {
     for (size_t worker = 0; worker < running_.size(); ++worker) {
-      if (running_[worker]) continue;
-      const auto job = next_job();
-      if (!job) return;
-      begin(worker, *job);
+      while (!running_[worker]) {
+        const auto job = next_job();
+        if (!job) return;
+        if (own_.contains(job->id()) || jobs_->claim(job->id()))
+          begin(worker, *job);
+        else
+          of_others_.insert(job->id());
+      }
     }
   }
 
@@ -279,7 +346,7 @@ class Conductor {
     const double left = options_.seconds - elapsed();
     for (const bool too_long : {false, true})
       for (const Job& job : pending_) {
-        if (is_running(job) || !has_memory_for(job)) continue;
+        if (is_running(job) || of_others_.contains(job.id()) || !has_memory_for(job)) continue;
         if (options_.seconds <= 0) return job;
         const bool fits_never = seconds(job) > kUsedShare * options_.seconds;
         const bool fits = !is_dropped(job) && kUsedShare * left >= seconds(job);
@@ -292,6 +359,7 @@ class Conductor {
     const double step =
         speeds_.seconds_per_token(job.cell) * static_cast<double>(job.cell.step_tokens);
     const auto every = static_cast<int64_t>(options_.save_seconds / step);
+    own_.insert(job.id());
     // One whose process was ended, perhaps because of its memory, gets along with less.
     const bool again = lost_.contains(job.id());
     const int64_t micro_batch = again ? std::max<int64_t>(1, job.cell.batch() / 4) : 0;
@@ -307,14 +375,14 @@ class Conductor {
     auto& now = running_[news.worker];
     for (const auto& line : news.lines) {
       const Json word = Json::parse(line);
-      if (word.contains("note")) progress_->note(word.at("note").get<std::string>());
+      if (word.contains("note")) note(word.at("note").get<std::string>());
       if (word.contains("failed")) throw Error(word.at("failed").get<std::string>());
       if (word.contains("share") && now) now->share = word.at("share");
       if (word.contains("stopped")) now.reset();
       if (word.contains("done") && now) {
         const Running done = *now;
         now.reset();
-        finish(done, word.at("done"));
+        finish(done);
       }
     }
     if (!news.ended) return;
@@ -326,32 +394,28 @@ class Conductor {
     }
   }
 
-  void finish(const Running& done, const std::string& outcome) {
-    results_.read(done.job);
-    tokens_ += done.job.cell.tokens;
-    if (outcome != name_of(Outcome::kDone))
-      progress_->note(
-          concat(done.job.label(), ": ", outcome, ": ", results_.find(done.job)->reason));
+  void finish(const Running& done) {
+    take_result(done.job);
     survey();
+    jobs_->finish();
   }
 
   void lose(const Running& lost, const std::string& how) {
     const Job& job = lost.job;
     if (fs::exists(result_file(setup_.jobs, job))) {  // it got as far as that
-      results_.read(job);
-      remove_leftovers();
-      finish(lost, name_of(results_.find(job)->outcome));
+      if (!setup_.keep_models) fs::remove_all(job_folder(setup_.jobs, job));
+      finish(lost);
       return;
     }
     if (lost_.insert(job.id()).second) {
-      progress_->note(concat(job.label(), ": its process ended ", how, "; once more"));
+      note(concat(job.label(), ": its process ended ", how, "; once more"));
       return;
     }
     JobResult result{.job = job, .outcome = Outcome::kLost};
     result.reason = concat("its process ended ", how, ", twice");
     result.build = build_id();
     write_file(result_file(setup_.jobs, job), to_json(result).dump() + "\n");
-    finish(lost, name_of(Outcome::kLost));
+    finish(lost);
   }
 
   // Of the time that everything takes: what was done before counts as if it had been done here.
@@ -384,16 +448,6 @@ class Conductor {
     return "";
   }
 
-  // Of processes that were killed: halves of results, and models whose result was just written.
-  void remove_leftovers() const {
-    std::vector<std::string> names;
-    for (const Job& job : known_) {
-      names.push_back(result_file(setup_.jobs, job).filename());
-      if (!setup_.keep_models && results_.find(job)) fs::remove_all(job_folder(setup_.jobs, job));
-    }
-    remove_parts(setup_.jobs, names);
-  }
-
   std::vector<JobResult> done_jobs() const {
     std::vector<JobResult> list;
     for (const Job& job : known_)
@@ -404,6 +458,8 @@ class Conductor {
   const Plan& plan_;
   const WorkerSetup& setup_;
   const RunOptions& options_;
+  dist::World& world_;
+  std::optional<dist::SharedJobs> jobs_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   int64_t vocabulary_;
   ResultFolder results_;
@@ -421,42 +477,17 @@ class Conductor {
   bool speeds_known_ = false;
   std::vector<std::optional<Running>> running_;
   std::set<std::string> lost_;
-  std::optional<Progress> progress_;
+  std::set<std::string> own_, of_others_;  // what this rank has claimed, and what it did not get
+  std::optional<Progress> progress_;       // of the first rank
   int64_t tokens_ = 0;
   std::optional<double> stopping_at_;
 };
 
 }  // namespace
 
-ResultFolder::ResultFolder(fs::path jobs, bool any_build)
-    : jobs_(std::move(jobs)), any_build_(any_build) {
-  if (!fs::exists(jobs_)) return;
-  for (const auto& entry : fs::directory_iterator(jobs_)) {
-    const fs::path& file = entry.path();
-    if (file.extension() != ".json" || !entry.is_regular_file() ||
-        file.filename().string().starts_with("."))
-      continue;
-    JobResult result = result_of(read_json(file), file.string());
-    TEMPERA_CHECK(any_build_ || result.build == build_id(), file.string(),
-                  " was made by another build of tempera (", result.build, "; this one is ",
-                  build_id(),
-                  "); give --any-build to go on all the same, or --fresh to begin anew");
-    results_.emplace(result.job.id(), std::move(result));
-  }
-}
-
-const JobResult* ResultFolder::find(const Job& job) const {
-  const auto found = results_.find(job.id());
-  return found == results_.end() ? nullptr : &found->second;
-}
-
-void ResultFolder::read(const Job& job) {
-  const fs::path file = result_file(jobs_, job);
-  results_.insert_or_assign(job.id(), result_of(read_json(file), file.string()));
-}
-
-Progressed run_study(const Plan& plan, const WorkerSetup& setup, const RunOptions& options) {
-  return Conductor(plan, setup, options).run();
+std::optional<Progressed> run_study(const Plan& plan, const WorkerSetup& setup,
+                                    const RunOptions& options, dist::World& world) {
+  return Conductor(plan, setup, options, world).run();
 }
 
 }  // namespace tempera::study::scaling

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tempera/dist/world.h"
+#include "tempera/study/scaling/results.h"
 #include "tempera/study/scaling/tuning.h"
 #include "tempera/study/scaling/worker.h"
 
@@ -31,22 +31,10 @@ struct Progressed {
   std::vector<std::string> notes;  // on what was chosen and left out; a sentence each
 };
 
-// Trains what is not done yet, the longest first, in processes of its own. Throws Interrupted after
-// a signal, with everything saved; ends by itself, with less, where `seconds` are over.
-Progressed run_study(const Plan& plan, const WorkerSetup& setup, const RunOptions& options);
-
-// The results of a plan's jobs in the folder, as far as they are there.
-class ResultFolder {
- public:
-  ResultFolder(std::filesystem::path jobs, bool any_build);
-  const JobResult* find(const Job& job) const;
-  // One that a worker wrote.
-  void read(const Job& job);
-
- private:
-  std::filesystem::path jobs_;
-  bool any_build_;
-  std::map<std::string, JobResult> results_;
-};
+// Trains what is not done yet, the longest first, in processes of its own; several ranks share the
+// models. Throws Interrupted after a signal, with everything saved; ends by itself, with less,
+// where `seconds` are over. Gives the first rank what there is.
+std::optional<Progressed> run_study(const Plan& plan, const WorkerSetup& setup,
+                                    const RunOptions& options, dist::World& world);
 
 }  // namespace tempera::study::scaling

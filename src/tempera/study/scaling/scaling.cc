@@ -91,6 +91,14 @@ void check_tasks(const StudyData& data) {
   }
 }
 
+train::DataOptions options_of(const StudyData& data) {
+  train::DataOptions options;
+  options.text = data.text;
+  options.tokenizer = data.tokenizer;
+  options.held_out = data.held_out;
+  return options;
+}
+
 train::DataSource open_source(const StudyData& data, const fs::path& shards) {
   int64_t total = 0;
   for (const auto& path : data.text) {
@@ -99,13 +107,8 @@ train::DataSource open_source(const StudyData& data, const fs::path& shards) {
     total += missing ? 0 : static_cast<int64_t>(size);
   }
   Progress progress("tokenize", total, "bytes");
-  const InterruptGuard guard;
-  train::DataOptions options;
-  options.text = data.text;
-  options.tokenizer = data.tokenizer;
-  options.held_out = data.held_out;
   return {
-      options, shards, [&](int64_t bytes) {
+      options_of(data), shards, [&](int64_t bytes) {
         progress.update(bytes);
         stop_if_interrupted("interrupted before the training began; run the same command again");
       }};
@@ -136,15 +139,15 @@ void check_text(const train::DataSource& source, const Plan& plan, const fs::pat
                 "' began with; bring that back, or give another folder with --out");
 }
 
-// Throws where a model cannot be trained on this text, and warns of what it would learn by heart.
-void check_cells(const train::DataSource& source, const Plan& plan) {
-  const auto once = static_cast<double>(source.text_tokens() - source.held_out_tokens());
+int64_t longest_context(const Plan& plan) {
   int64_t longest = 0;
-  double most = 0;
-  for (const Cell& cell : plan.cells) {
-    longest = std::max(longest, cell.context);
-    most = std::max(most, static_cast<double>(cell.tokens) / once);
-  }
+  for (const Cell& cell : plan.cells) longest = std::max(longest, cell.context);
+  return longest;
+}
+
+// Throws where a model cannot be trained on this text.
+void check_cells(const train::DataSource& source, const Plan& plan) {
+  const int64_t longest = longest_context(plan);
   source.dataset(longest, 0);  // throws where it is longer than the text
   if (source.held_out_tokens() < longest)
     throw UsageError(concat("the text is too small: ", count_text(source.held_out_tokens()),
@@ -152,6 +155,15 @@ void check_cells(const train::DataSource& source, const Plan& plan) {
                             count_text(longest),
                             " are measured in rows of that; give more text, a larger held-out "
                             "share or shorter contexts"));
+}
+
+// Of what models would learn by heart, and of what cannot be measured.
+void warn_of(const train::DataSource& source, const Plan& plan) {
+  const auto once = static_cast<double>(source.text_tokens() - source.held_out_tokens());
+  const int64_t longest = longest_context(plan);
+  double most = 0;
+  for (const Cell& cell : plan.cells)
+    most = std::max(most, static_cast<double>(cell.tokens) / once);
   if (most > kMostPasses)
     std::cerr << "warning: the longest training reads the text " << fixed(most, 1)
               << " times; above four a model learns it by heart. Give more text or fewer tokens\n";
@@ -193,28 +205,44 @@ class ScalingStudy final : public Study {
     return page({plan, done, analysis}, document, kCommand);
   }
 
-  StudyReport run() override {
+  void validate() const override {
     if (settings_.quick != settings_.files.empty())
       throw UsageError(settings_.quick ? "both --quick and files given; give one of them"
                                        : "no grid given; give a TOML file, or --quick");
+  }
+
+  // Ranks leave the GPUs to their workers: no copy of a process that has used one can.
+  std::optional<config::Device> shared_device() const override { return config::Device::kCpu; }
+
+  std::optional<StudyReport> run(dist::World& world) override {
     const Plan plan = settings_.quick ? quick_plan() : read_plan(settings_.files, settings_.given);
     check_tasks(plan.data);
-    StudyFolder folder(settings_.out, kVerb, config::describe(plan.data), declare_fresh<StudyData>,
-                       settings_.fresh, settings_.run.any_build);
-    make_text(plan, folder);
-    const train::DataSource source = open_source(plan.data, folder.data_path());
-    check_cells(source, plan);
-    check_text(source, plan, folder.path());
-    folder.keep();
-    const WorkerSetup setup{.jobs = folder.path() / "jobs",
+    auto shared = dist::properties_of(config::describe(plan.data));
+    shared.emplace_back("the command", command());
+    dist::check_agreement(world, shared);
+    std::optional<StudyFolder> folder;
+    std::optional<train::DataSource> source;
+    world.first([&] {
+      folder.emplace(settings_.out, kVerb, config::describe(plan.data), declare_fresh<StudyData>,
+                     settings_.fresh, settings_.run.any_build);
+      make_text(plan, *folder);
+      source.emplace(open_source(plan.data, folder->data_path()));
+      check_cells(*source, plan);
+      warn_of(*source, plan);
+      check_text(*source, plan, folder->path());
+      folder->keep();
+    });
+    if (!folder) source.emplace(train::read_first_data(options_of(plan.data), settings_.out));
+    const WorkerSetup setup{.jobs = fs::path(settings_.out) / "jobs",
                             .data = plan.data,
-                            .source = &source,
+                            .source = &*source,
                             .device = settings_.device,
                             .keep_models = settings_.keep_models};
     RunOptions options = settings_.run;
     options.command = command();
-    const Progressed done = run_study(plan, setup, options);
-    return report(plan, done, folder.path());
+    const auto done = run_study(plan, setup, options, world);
+    if (!done) return std::nullopt;
+    return report(plan, *done, folder->path());
   }
 
  private:

@@ -78,10 +78,13 @@ class Worker {
 
   void serve() {
     at::set_num_threads(1);
+    const auto place = dist::place_from_environment();
+    if (place && setup_.device != config::Device::kCpu) dist::use_local_gpu(*place);
     const auto device = models::resolve_device(setup_.device);
     int64_t memory = 0;
     if (device.is_cuda())
-      memory = static_cast<int64_t>(at::accelerator::getMemoryInfo(0).second);
+      memory = static_cast<int64_t>(
+          at::accelerator::getMemoryInfo(at::accelerator::getDeviceIndex()).second);
     else
       memory = static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
     say({{"hello", {{"device", device.is_cuda() ? "cuda" : "cpu"}, {"memory", memory}}}});

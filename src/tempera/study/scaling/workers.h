@@ -34,9 +34,10 @@ class LineSocket {
   std::string buffer_;
 };
 
-// Processes of this program that work side by side: copies of this one, which must have no other
-// threads. They end with it, however it ends, and one that ends by itself takes nobody with it.
-// They note SIGTERM as this process does (InterruptGuard), and get no signal of a terminal.
+// Processes of this program that work side by side: copies of this one, without its other threads,
+// which must hold nothing that the work needs. They end with it, however it ends, and one that ends
+// by itself takes nobody with it. They note SIGTERM as this process does (InterruptGuard), and get
+// no signal of a terminal.
 class Workers {
  public:
   // In each process; when it returns, the process ends.
