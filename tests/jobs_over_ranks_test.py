@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from program import LONG, PROGRAM, run
+from program import LONG, PATIENCE, PROGRAM, run, wait_until
 from ranks_restart_test import torchrun, workers_of
 from ranks_test import QUICK, by_hand, ranks_below
 
@@ -26,7 +26,7 @@ def timeless(document):
 
 
 def results(verb, out, *more):
-    done = run(*verb, "--out", out, "--json", *more, timeout=120)
+    done = run(*verb, "--out", out, "--json", *more, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert json.loads((out / "results.json").read_text()) == document
@@ -76,9 +76,7 @@ def finished(out):
 
 
 def wait_for_models(process, out, count):
-    deadline = time.monotonic() + 60
-    while len(finished(out)) < count and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.002)
+    wait_until(lambda: len(finished(out)) >= count, process)
     assert process.poll() is None, process.communicate()[1]
 
 
@@ -92,7 +90,7 @@ def test_a_killed_rank_is_named_and_finished_models_are_kept(tmp_path, of_one):
     process = start(out, "--ranks", 2)
     wait_for_models(process, out, 2)
     os.kill(ranks_below(process)[1], signal.SIGKILL)
-    errors = process.communicate(timeout=60)[1]
+    errors = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 128 + signal.SIGKILL
     assert "rank 1 was killed by signal 9" in errors
     kept = finished(out)
@@ -108,7 +106,7 @@ def test_a_signal_to_one_rank_stops_all(tmp_path, of_one):
     process = start(out, "--ranks", 2)
     wait_for_models(process, out, 1)
     os.kill(ranks_below(process)[1], signal.SIGTERM)
-    errors = process.communicate(timeout=60)[1]
+    errors = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 128 + signal.SIGTERM, errors
     assert errors.count("the same command goes on") == 1
     assert results(["compare", *SLOW], out)[0]["results"] == of_one
@@ -129,7 +127,7 @@ def test_ranks_that_disagree_are_named(tmp_path):
     (["study", "graph", "--methods", "softmax,softmax"], "softmax given twice"),
 ])
 def test_what_ranks_cannot_do_is_said_once(tmp_path, verb, words):
-    done = run(*verb, "--out", tmp_path / "run", "--ranks", 2, *QUICK, timeout=60)
+    done = run(*verb, "--out", tmp_path / "run", "--ranks", 2, *QUICK, timeout=PATIENCE)
     assert done.returncode in (1, 2) and done.stderr.count(words) == 1, done.stderr
     assert not (tmp_path / "run").exists()
 
@@ -151,6 +149,6 @@ def test_torchrun_starts_killed_ranks_again(tmp_path, of_one):
         os.kill(victims[models % 2], signal.SIGKILL)
         while set(workers_of(agent)) & set(victims):
             time.sleep(0.01)
-    errors = agent.communicate(timeout=120)[1]
+    errors = agent.communicate(timeout=PATIENCE)[1]
     assert agent.returncode == 0, errors
     assert timeless(json.loads((out / "results.json").read_text()))["results"] == of_one

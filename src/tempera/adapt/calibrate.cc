@@ -17,6 +17,7 @@
 #include "tempera/models/tokenizer.h"
 #include "tempera/ops/torch.h"
 #include "tempera/temperature/registry.h"
+#include "tempera/train/context_ranks.h"
 
 namespace tempera::adapt {
 namespace {
@@ -71,9 +72,10 @@ const std::vector<std::string>& calibration_files() {
   return names;
 }
 
-Calibrator::Calibrator(const CalibrateOptions& options, train::RunFolder& folder,
-                       CalibrateEvents events)
+Calibrator::Calibrator(const CalibrateOptions& options, dist::World& world,
+                       train::RunFolder* folder, CalibrateEvents events)
     : options_(options),
+      world_(world),
       folder_(folder),
       events_(std::move(events)),
       original_(models::load_model(options.model)),
@@ -84,6 +86,7 @@ Calibrator::Calibrator(const CalibrateOptions& options, train::RunFolder& folder
       tokenizer_, original_.path.string(),
       ": the model has no tokenizer: it was trained on a built-in task and reads no text");
   const auto& config = original_.model->config();
+  nn::check_context_ranks(config, /*length=*/0, options.context_ranks);
   if (config.temperature.method != "softmax")
     throw UsageError(concat("the model has the temperature '", config.temperature.method,
                             "' already; fold it into the weights first (tempera export --fold)"));
@@ -183,8 +186,10 @@ train::TrainOptions Calibrator::training() const {
   const int64_t kept = 4 * config.layers * (8 * config.width + 3 * config.size_of_mlp());
   const int64_t most =
       device_.is_cuda() ? kTokensOfGpuPass : std::min(kTokensOfPass, kMostKept / kept);
-  options.micro_batch = std::clamp<int64_t>(most / length_, 1, options.batch);
-  options.recompute = device_.is_cpu() && length_ > kMostKept / kept;
+  options.context_ranks = options_.context_ranks;
+  const int64_t own = std::max<int64_t>(1, length_ / options_.context_ranks);
+  options.micro_batch = std::clamp<int64_t>(most / own, 1, options.batch);
+  options.recompute = device_.is_cpu() && own > kMostKept / kept;
   options.seed = options_.seed;
   options.dtype = options_.dtype;
   options.device = options_.device;
@@ -208,7 +213,7 @@ WindowPlan Calibrator::window_plan() const {
       .context = context_, .steps = training().steps, .seed = static_cast<uint64_t>(options_.seed)};
 }
 
-Calibrator::Learned Calibrator::learn_in(const std::string& what, train::RunFolder& folder,
+Calibrator::Learned Calibrator::learn_in(const std::string& what, train::RunFolder* folder,
                                          const train::DataSource& source) const {
   auto prepared = prepare(parse_learn(what), /*stretched=*/true);
   Learned learned{.model = prepared.model};
@@ -221,7 +226,11 @@ Calibrator::Learned Calibrator::learn_in(const std::string& what, train::RunFold
           return learning_windows(source.dataset(length, seed), options_.windows, window_plan());
         },
         std::move(events), models::stored_tokenizer(original_), prepared.learned);
-    trainer.attach(folder, &folder == &folder_ ? events_.tensorboard : fs::path());
+    trainer.join(world_);
+    if (folder)
+      trainer.attach(*folder, folder == folder_ ? events_.tensorboard : fs::path());
+    else
+      trainer.attach_to_first();
     return trainer.run();
   });
   return learned;
@@ -268,29 +277,41 @@ MeasureOptions Calibrator::measuring() const {
 }
 
 fs::path Calibrator::measure_file(const std::string& name) const {
-  return folder_.path() / "measures" / (name + ".json");
+  return folder_->path() / "measures" / (name + ".json");
+}
+
+bool Calibrator::is_measured(const std::string& name) const {
+  return folder_ && fs::exists(measure_file(name));
 }
 
 // Measured once: an interrupted run finds it again.
 Measure Calibrator::measured(const std::string& name, const HeldOutText& text,
-                             const std::function<std::shared_ptr<nn::Model>()>& model) const {
-  const fs::path file = measure_file(name);
-  if (fs::exists(file)) {
+                             const std::function<std::shared_ptr<nn::Model>()>& make) const {
+  const std::string own = is_measured(name) ? read_file(measure_file(name), kLargestMeasure) : "";
+  world_.await_all();  // the first may have worked alone
+  if (const auto before = world_.from_first(own); !before.empty()) {
     events_.say(concat("measure ", name, ": finished before; --fresh measures it again"));
-    return measure_of(Json::parse(read_file(file, kLargestMeasure)));
+    return measure_of(Json::parse(before));
   }
   const auto options = measuring();
   const int64_t most = tokens_of(windows_of(options));
-  Progress progress("measure " + name, most, "tokens");
-  Measure result = measure(*model(), *tokenizer_, text, options, [&](int64_t tokens) {
-    progress.update(tokens);
-    if (const int signal = InterruptGuard::signal())
+  const auto model = make();
+  const auto context = world_.alone() ? nullptr
+                                      : std::make_unique<train::ContextRanks>(
+                                            world_, *model, options_.context_ranks);
+  std::optional<Progress> progress;
+  if (folder_) progress.emplace("measure " + name, most, "tokens");
+  Measure result = measure(*model, *tokenizer_, text, options, [&](int64_t tokens) {
+    if (progress) progress->update(tokens);
+    if (const int signal = world_.any_signal(InterruptGuard::signal()))
       throw Interrupted(signal, concat("interrupted while measuring; what is finished is saved. To "
                                        "go on:\n  ",
                                        events_.command));
   });
-  progress.update(most);  // a short text has fewer
-  progress.finish();
+  if (!folder_) return result;
+  progress->update(most);  // a short text has fewer
+  progress->finish();
+  const fs::path file = measure_file(name);
   fs::create_directories(file.parent_path());
   write_file(file, to_json(result).dump(2) + "\n");
   return result;
@@ -319,9 +340,10 @@ void Calibrator::measure_controls(const train::DataSource& source, const HeldOut
   for (const auto& [name, learn] : controls()) {
     const auto model = [&]() -> std::shared_ptr<nn::Model> {
       if (learn.empty()) return prepare({}, /*stretched=*/true).model;
-      train::RunFolder folder(folder_.path() / "controls" / name, "calibrate");
-      if (!folder.mark()) folder.begin(Json::object(), "");
-      return learn_in(learn, folder, source).model;
+      std::optional<train::RunFolder> folder;
+      if (folder_) folder.emplace(folder_->path() / "controls" / name, "calibrate");
+      if (folder && !folder->mark()) folder->begin(Json::object(), "");
+      return learn_in(learn, folder ? &*folder : nullptr, source).model;
     };
     measures.emplace_back(name, measured(name, text, model));
   }
@@ -361,41 +383,43 @@ void Calibrator::say_duration(nn::Model& model) const {
     if (!control.learn.empty()) all.push_back(learning);
   }
   for (const auto& name : names)
-    if (!fs::exists(measure_file(name))) all.insert(all.end(), one.begin(), one.end());
-  events_.say(concat(about_text(estimate_seconds(model, all)), ": ", count_text(learning.tokens),
+    if (!is_measured(name)) all.insert(all.end(), one.begin(), one.end());
+  const double seconds = estimate_seconds(model, all) / static_cast<double>(world_.size());
+  events_.say(concat(about_text(seconds), ": ", count_text(learning.tokens),
                      " tokens to learn from (--tokens), and ", names.size(),
                      " measurements of up to ", count_text(tokens_of(one)),
                      " tokens (--eval-tokens, --passkey-cases)"));
 }
 
-CalibrationResult Calibrator::run(const train::DataSource& source) {
+std::optional<CalibrationResult> Calibrator::run(const train::DataSource& source) {
   const auto text = held_out_text(source);
   Measures measures;
   auto unchanged = prepare({}, false).model;
   for (const auto& line : window_lines(options_.windows, length_, window_plan())) events_.say(line);
-  say_duration(*unchanged);
+  if (folder_) say_duration(*unchanged);
   measures.emplace_back(kBefore, measured(kBefore, text, [&] { return unchanged; }));
   unchanged.reset();
   const Learned learned = learn_in(options_.learn, folder_, source);
   measures.emplace_back(kAfter, measured(kAfter, text, [&] { return learned.model; }));
   for (const auto& line : worse_places(measures[0].second, measures[1].second)) warn(line);
   measure_controls(source, text, measures);
-  return {.model = options_.model,
-          .name = original_.path.filename().string(),
-          .out = folder_.path().string(),
-          .learned = options_.learn,
-          .folds = folds(parse_learn(options_.learn)),
-          .numbers = learned.numbers,
-          .parameters = learned.model->parameter_count(),
-          .context = context_,
-          .length = length_,
-          .rope = rope_json(*learned.model),
-          .windows = to_json(options_.windows),
-          .tokens = learned.result.tokens,
-          .seconds = learned.result.seconds,
-          .measures = std::move(measures),
-          .temperatures = temperatures(*learned.model, source),
-          .warnings = warnings_};
+  if (!folder_) return std::nullopt;
+  return CalibrationResult{.model = options_.model,
+                           .name = original_.path.filename().string(),
+                           .out = folder_->path().string(),
+                           .learned = options_.learn,
+                           .folds = folds(parse_learn(options_.learn)),
+                           .numbers = learned.numbers,
+                           .parameters = learned.model->parameter_count(),
+                           .context = context_,
+                           .length = length_,
+                           .rope = rope_json(*learned.model),
+                           .windows = to_json(options_.windows),
+                           .tokens = learned.result.tokens,
+                           .seconds = learned.result.seconds,
+                           .measures = std::move(measures),
+                           .temperatures = temperatures(*learned.model, source),
+                           .warnings = warnings_};
 }
 
 }  // namespace tempera::adapt

@@ -13,6 +13,7 @@
 #include "tempera/adapt/rope_rule.h"
 #include "tempera/adapt/windows.h"
 #include "tempera/config/common.h"
+#include "tempera/dist/world.h"
 #include "tempera/models/load.h"
 #include "tempera/train/data_source.h"
 #include "tempera/train/trainer.h"
@@ -38,6 +39,7 @@ struct CalibrateOptions {
   std::vector<std::string> passkey_text;
   WindowOptions windows;
   std::vector<std::string> controls;
+  int64_t context_ranks = 1;  // that share each window: all there are
   int64_t seed = 0;
   config::Dtype dtype = config::Dtype::kFloat32;
   config::Device device = config::Device::kAuto;
@@ -66,10 +68,13 @@ struct CalibrateEvents {
 // Names that it makes in its folder beside what every training does.
 const std::vector<std::string>& calibration_files();
 
+//
+// Ranks calibrate together, each its tokens of every window.
 class Calibrator {
  public:
-  // Reads the model; throws UsageError where it cannot be calibrated so.
-  Calibrator(const CalibrateOptions& options, train::RunFolder& folder, CalibrateEvents events);
+  // Reads the model; throws UsageError where it cannot be calibrated so. folder: of the first rank.
+  Calibrator(const CalibrateOptions& options, dist::World& world, train::RunFolder* folder,
+             CalibrateEvents events);
 
   // The text to learn from, and its tokenizer.
   train::DataOptions data() const;
@@ -77,8 +82,8 @@ class Calibrator {
   // Throws where a text is too short or cannot be read, before anything is measured.
   void check_text(const train::DataSource& source);
 
-  // What is finished already in the folder is not done again.
-  CalibrationResult run(const train::DataSource& source);
+  // What is finished already in the folder is not done again. For the first rank.
+  std::optional<CalibrationResult> run(const train::DataSource& source);
 
  private:
   // A model to compare with, and what it learns; nothing: the positions alone.
@@ -102,13 +107,14 @@ class Calibrator {
   models::LoadOptions changes(const Learn& learn, bool stretched) const;
   train::TrainOptions training() const;
   WindowPlan window_plan() const;
-  Learned learn_in(const std::string& what, train::RunFolder& folder,
+  Learned learn_in(const std::string& what, train::RunFolder* folder,
                    const train::DataSource& source) const;
   std::set<int64_t> lengths_to_measure() const;
   std::vector<int64_t> windows_to_measure() const;
   HeldOutText held_out_text(const train::DataSource& source) const;
   MeasureOptions measuring() const;
   std::filesystem::path measure_file(const std::string& name) const;
+  bool is_measured(const std::string& name) const;
   Measure measured(const std::string& name, const HeldOutText& text,
                    const std::function<std::shared_ptr<nn::Model>()>& model) const;
   std::vector<Control> controls() const;
@@ -120,7 +126,8 @@ class Calibrator {
   void say_duration(nn::Model& model) const;
 
   const CalibrateOptions& options_;
-  train::RunFolder& folder_;
+  dist::World& world_;
+  train::RunFolder* folder_;
   CalibrateEvents events_;
   models::LoadedModel original_;  // on the CPU, never changed: every variant is a clone of it
   std::shared_ptr<const text::Tokenizer> tokenizer_;

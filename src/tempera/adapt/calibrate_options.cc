@@ -38,6 +38,7 @@ void CalibrateOptions::declare_training(config::Options& options) {
   config::seed_option(options, seed);
   config::dtype_option(options, dtype);
   config::device_option(options, device);
+  train::TrainOptions::declare_context_ranks(options, context_ranks);
 }
 
 void CalibrateOptions::declare_measuring(config::Options& options) {

@@ -54,8 +54,9 @@ class CalibrateTest : public testing::Test {
     const auto say = [&](std::string_view line) { made.said += std::string(line) + "\n"; };
     train::RunFolder folder(path(out), "calibrate", calibration_files());
     if (!folder.mark()) folder.begin(nlohmann::ordered_json::object(), "");
+    dist::World alone;
     Calibrator calibrator(
-        options, folder,
+        options, alone, &folder,
         {.say = say,
          .show =
              [&](const std::string&, const auto& run) {

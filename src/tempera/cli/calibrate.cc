@@ -3,7 +3,6 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "tempera/base/interrupt.h"
 #include "tempera/cli/run.h"
 #include "tempera/cli/verb.h"
 #include "tempera/models/device.h"
@@ -17,12 +16,14 @@ namespace fs = std::filesystem;
 struct CalibrateSettings {
   adapt::CalibrateOptions calibration;
   RunOptions place{.out = "calibrated"};
+  dist::Options ranks;
   bool fresh = false;
 
   void declare(config::Options& options) {
     calibration.declare(options);
     place.declare(options);
     config::fresh_option(options, fresh);
+    ranks.declare(options);
   }
 };
 
@@ -50,28 +51,54 @@ void print(const adapt::CalibrationResult& result, const fs::path& folder) {
               << " (other programs cannot: it does not fold into weights)\n";
 }
 
+// Of a rank that is not the first.
+adapt::CalibrateEvents events_beside(const dist::World& world) {
+  const auto say = rank_events(world).say;
+  return {.say = say ? say : [](std::string_view) {},
+          .show = [&world](const std::string&, const auto& run) { return run(rank_events(world)); },
+          .command = {}};
+}
+
+// What one of the ranks does, or the only process. The folder is the first rank's.
+void calibrate(const CalibrateSettings& settings, dist::World& world) {
+  check_shared_by_all(world.size(), settings.calibration.context_ranks);
+  std::optional<train::RunFolder> folder;
+  fs::path aside;
+  if (world.is_first()) {
+    folder.emplace(settings.place.out, "calibrate", adapt::calibration_files());
+    if (settings.fresh && folder->mark()) aside = folder->set_aside();
+    if (folder->mark()) folder->refuse_other_build();
+    open_run(*folder, settings, settings.place.resume);
+  }
+  adapt::Calibrator calibrator(
+      settings.calibration, world, folder ? &*folder : nullptr,
+      folder ? events_in(*folder, settings.place.tensorboard) : events_beside(world));
+  std::optional<train::DataSource> source;
+  world.first(
+      [&] { source.emplace(open_data(calibrator.data(), *folder, calibrator.tokenizer())); });
+  if (!folder)
+    source.emplace(
+        train::read_first_data(calibrator.data(), settings.place.out, calibrator.tokenizer()));
+  calibrator.check_text(*source);
+  if (folder) folder->keep();
+  if (!aside.empty()) std::cerr << "the earlier calibration is in '" << aside.string() << "' now\n";
+  auto result = calibrator.run(*source);
+  if (!result) return;
+  result->out = settings.place.out;
+  adapt::save(*result, folder->path());
+  if (settings.place.json)
+    std::cout << adapt::to_json(*result).dump(2) << "\n";
+  else
+    print(*result, folder->path());
+}
+
 void run(const CalibrateSettings& settings) {
   settings.calibration.validate();
+  if (settings.ranks.ranks > 0)
+    check_shared_by_all(settings.ranks.ranks, settings.calibration.context_ranks);
   models::use_threads(settings.place.threads);
-  const InterruptGuard guard;
-  train::RunFolder folder(settings.place.out, "calibrate", adapt::calibration_files());
-  const bool anew = settings.fresh && folder.mark();
-  const fs::path aside = anew ? folder.set_aside() : fs::path();
-  if (folder.mark()) folder.refuse_other_build();
-  open_run(folder, settings, settings.place.resume);
-  adapt::Calibrator calibrator(settings.calibration, folder,
-                               events_in(folder, settings.place.tensorboard));
-  const train::DataSource source = open_data(calibrator.data(), folder, calibrator.tokenizer());
-  calibrator.check_text(source);
-  folder.keep();
-  if (anew) std::cerr << "the earlier calibration is in '" << aside.string() << "' now\n";
-  adapt::CalibrationResult result = calibrator.run(source);
-  result.out = settings.place.out;
-  adapt::save(result, folder.path());
-  if (settings.place.json)
-    std::cout << adapt::to_json(result).dump(2) << "\n";
-  else
-    print(result, folder.path());
+  run_in_world(settings.ranks, settings.calibration.device,
+               [&](dist::World& world) { calibrate(settings, world); });
 }
 
 }  // namespace

@@ -372,6 +372,8 @@ void run(const EvalSettings& settings) {
   if (settings.ranks.ranks <= 1 && settings.context_ranks == 1) return run_alone(settings);
   if (settings.data.text.empty() || settings.data.task)
     throw UsageError("--ranks share the windows of a text, and none is given; give --text FILE");
+  if (settings.compute.cache_dtype != config::CacheDtype::kAuto)
+    throw UsageError("--cache-dtype is for one rank: ranks that share a window keep no KV cache");
   // What no rank can do is said once, before they start.
   if (settings.ranks.ranks > 0) check_shared_by_all(settings.ranks.ranks, settings.context_ranks);
   run_in_world(settings.ranks, settings.compute.device,

@@ -80,7 +80,9 @@ std::vector<Group> groups_of(std::span<const Request> requests, int64_t max_leng
   return groups;
 }
 
+// A cache is one rank's: those that share sequences read each as a whole.
 bool can_share(nn::Model& model) {
+  if (model.shares_context()) return false;
   return std::ranges::all_of(model.methods(),
                              [](const Method* method) { return method->cacheable(); });
 }
@@ -182,7 +184,7 @@ class Scorer {
  private:
   // Of rows that see keys and values as a cache of the model's keeps them.
   torch::Tensor hidden(const nn::Batch& batch) {
-    if (model_.cache_type() == model_.compute_type()) return model_.hidden(batch);
+    if (model_.cache_type() == model_.compute_type()) return model_.whole_hidden(batch);
     auto cache = model_.make_cache(batch.tokens.size(0), batch.tokens.size(1));
     return model_.extend(batch.tokens, cache);
   }

@@ -170,7 +170,7 @@ void ContextShare::take_back(const Lent& lent, const torch::Tensor& out) const {
 
 Batch with_own_targets(Batch batch, const ContextShare& share) {
   batch = padded(std::move(batch), 2 * share.ranks());
-  batch.targets = share.own(batch.targets);
+  if (batch.targets.defined()) batch.targets = share.own(batch.targets);
   if (batch.shares.defined()) batch.shares = share.own(batch.shares);
   return batch;
 }

@@ -222,6 +222,11 @@ TEST(Context, SequencesThatCannotBeCutArePadded) {
         EXPECT_EQ(own.tokens.size(1), 12);
         const double part = static_cast<double>(own.targets.ge(0).sum().item<int64_t>()) / 22;
         losses[static_cast<size_t>(exchange.rank())] = model->loss(own).item<double>() * part;
+        Batch unasked = whole;
+        unasked.targets = torch::Tensor();
+        const auto rows = model->whole_hidden(unasked);
+        EXPECT_EQ(rows.sizes(), one.hidden.sizes());
+        EXPECT_LT(relative(rows, one.hidden), 2e-6);
       });
       EXPECT_NEAR((losses[0] + losses[1]) / one.loss, 1, 1e-6);
     }

@@ -95,6 +95,13 @@ torch::Tensor Model::loss(const Batch& batch, double label_smoothing) {
                                    label_smoothing, shares);
 }
 
+torch::Tensor Model::whole_hidden(const Batch& batch) {
+  const torch::NoGradGuard no_grad;
+  if (!context_share_) return hidden(batch);
+  return context_share_->whole(hidden(with_own_targets(batch, *context_share_)))
+      .narrow(1, 0, batch.tokens.size(1));
+}
+
 torch::Tensor Model::token_losses(const Batch& batch) {
   TEMPERA_CHECK(batch.targets.defined(), "a loss needs targets, and the batch has none");
   const torch::NoGradGuard no_grad;

@@ -111,6 +111,8 @@ class Model : public torch::nn::Module {
 
   // (B, T, width) after the last norm.
   virtual torch::Tensor hidden(const Batch& batch, const LayerObserver& observer = {}) = 0;
+  // The same of all rows where a context share leaves each rank some of them. No gradients.
+  torch::Tensor whole_hidden(const Batch& batch);
   // The rows that have targets: (B, T, width) as hidden() gives them, or one a sequence, (B,
   // width).
   virtual torch::Tensor scored_rows(const Batch& batch) { return hidden(batch); }
@@ -174,6 +176,7 @@ class Model : public torch::nn::Module {
   // From now on ranks have the same batches, and passes compute this rank's rows: (B, own rows,
   // width) where (B, T, width) is said, and targets of these alone. Null: all rows. A decoder's.
   void set_context_share(const ContextShare* share) { context_share_ = share; }
+  bool shares_context() const { return context_share_ != nullptr; }
 
   // All parameters in a fixed order.
   std::vector<NamedParameter> parameter_list() const;
