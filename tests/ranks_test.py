@@ -359,6 +359,18 @@ def test_what_ranks_cannot_do_is_said_once(tmp_path, text, more, words):
     assert done.stderr.count(words) == 1, done.stderr
 
 
+@pytest.mark.parametrize("verb, more, words", [
+    ("finetune", ["--batch", 8, "--ranks", 3], "a step of 8 rows given (--batch), and 3 ranks; expected a multiple of 3"),
+    ("finetune", ["--length", 18, "--ranks", 2, "--context-ranks", 2], "sequences of 18 tokens; expected a multiple of 4"),
+    ("calibrate", ["--ranks", 2], "all ranks share each window"),
+])
+def test_what_ranks_cannot_do_with_a_model_is_said_before_they_start(tmp_path, text, verb, more, words):
+    # Ranks would look for the model first.
+    done = run(verb, tmp_path / "no-model", "--text", text, "--out", tmp_path / "out", *more, *QUICK, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.count(words) == 1 and "no-model" not in done.stderr, done.stderr
+
+
 def test_the_environment_and_the_option_must_agree(tmp_path, text):
     done = run(*command(text, tmp_path / "run", "--ranks", 4),
                env={**os.environ, "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"})

@@ -71,6 +71,18 @@ struct FinetuneSettings {
   }
 };
 
+// As far as it does not depend on the model.
+void check_rows(const FinetuneSettings& settings, int64_t ranks) {
+  const nn::ModelConfig any;
+  train::TrainOptions training = settings.training;
+  training.row_length = settings.length;
+  const auto stages = train::plan_stages(training, any);
+  train::check_ranks(stages, ranks, training.context_ranks);
+  if (settings.data.text.empty() || (settings.length == 0 && training.stages.empty())) return;
+  for (const auto& stage : stages)
+    nn::check_context_ranks(any, stage.length, training.context_ranks);
+}
+
 void check(const FinetuneSettings& settings) {
   if (!settings.data.has_files() && settings.chat.empty())
     throw UsageError(concat("no data given; give text, or conversations:\n  tempera finetune ",
@@ -85,6 +97,8 @@ void check(const FinetuneSettings& settings) {
     throw UsageError("--lora.rank: 0 given with --update lora; 1 or more expected");
   train::check_stages(settings.training, settings.data);
   settings.training.validate();
+  // Before ranks start: one error is enough.
+  if (settings.ranks.ranks > 0) check_rows(settings, settings.ranks.ranks);
 }
 
 models::LoadedModel load(const FinetuneSettings& settings) {
@@ -157,6 +171,8 @@ train::TrainOptions with_length(const FinetuneSettings& settings, const nn::Mode
 
 // What one of the ranks does, or the only process. The folder is the first rank's.
 void finetune(const FinetuneSettings& settings, dist::World& world) {
+  // Before the first rank makes a folder.
+  check_rows(settings, world.size());
   std::optional<RunFolder> folder;
   if (world.is_first()) {
     folder.emplace(settings.place.out, "finetune");
