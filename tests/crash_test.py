@@ -57,12 +57,18 @@ def assert_completes(text, out, expected, message):
     assert verbs.read_log(out) == expected
 
 
-# tools/crash-test kills as many as one likes.
-@pytest.mark.parametrize("verb", verbs.VERBS if LONG else ["train", "calibrate", "compare"])
+# A study of scaling has its own test, with a hundred kills.
+@pytest.mark.parametrize("verb", [verb for verb in verbs.VERBS if verb != "scaling"] if LONG else ["train", "calibrate", "compare"])
 def test_kills_at_random_moments_lose_nothing(tmp_path, verb):
     kills = 20 if LONG else 2
     killed, runs = tool.crash_test(verb, kills, PROGRAM, tmp_path / verb)
     assert sum(killed.values()) == kills and runs >= 1
+
+
+@pytest.mark.skipif(not LONG, reason="minutes: with TEMPERA_LONG=1")
+def test_a_study_of_forty_models_killed_a_hundred_times_ends_with_the_same_bits(tmp_path):
+    killed, runs = tool.crash_test("scaling", 100, PROGRAM, tmp_path / "scaling")
+    assert sum(killed.values()) == 100 and runs >= 1
 
 
 # What the tool has to notice: a program that loses a finished model, a user's file, or the bits of its result.
