@@ -97,7 +97,8 @@ def config_class(base: type) -> type:
         return base
     if base not in _CLASSES:
         _CLASSES[base] = type(_PREFIX + base.__name__, (base,), {
-            "to_json_string": _config_text, "__reduce_ex__": _reduce_config, "__module__": __name__, "_tempera_base": base, "tempera": None, "tempera_weights": None})
+            "to_json_string": _config_text, "__reduce_ex__": _reduce_config, "__module__": __name__, "_tempera_base": base,
+            "tempera": None, "tempera_weights": None})
     return _CLASSES[base]
 
 
