@@ -51,7 +51,8 @@ class Client {
   std::string read(const std::string& end = "") {
     std::string text;
     while (end.empty() || !text.ends_with(end))
-      if (socket_.wait_readable(seconds_from_now(kPatience)) != Wait::kReady || !socket_.read_some(text))
+      if (socket_.wait_readable(seconds_from_now(kPatience)) != Wait::kReady ||
+          !socket_.read_some(text))
         break;
     return text;
   }

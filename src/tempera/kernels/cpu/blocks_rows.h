@@ -5,7 +5,8 @@
 
 #include "tempera/kernels/blocks.h"
 
-// What the loops of all targets share: what a type is, and how rows of activations lie in the workspace of the product with blocks.
+// What the loops of all targets share: what a type is, and how rows of activations lie in the
+// workspace of the product with blocks.
 namespace tempera::kernels::cpu {
 
 // Of the types whose numbers have 4, 5 or 8 bits; kQ6_K is by itself.
