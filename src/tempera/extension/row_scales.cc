@@ -1,6 +1,7 @@
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -46,11 +47,12 @@ RowInputs inputs_of(const torch::Tensor& x, const torch::Tensor& n, const torch:
   return {x, n, position, tokens.value_or(torch::Tensor()), past.value_or(torch::Tensor()), keys};
 }
 
-// A gradient as the result of an operator: no argument's memory and no other result's, which
+// A gradient as the result of an operator: neither an argument's memory nor another result's, which
 // torch.compile would use again. Where a number is itself a result, its gradient is an argument.
-torch::Tensor as_result(const torch::Tensor& gradient) {
-  const bool own = gradient.storage().use_count() == 1 && gradient.is_contiguous();
-  return own ? gradient : gradient.clone(at::MemoryFormat::Contiguous);
+torch::Tensor as_result(const torch::Tensor& gradient, const Tensors& taken) {
+  const bool own = std::ranges::none_of(
+      taken, [&](const auto& other) { return other.defined() && gradient.is_alias_of(other); });
+  return own && gradient.is_contiguous() ? gradient : gradient.clone(at::MemoryFormat::Contiguous);
 }
 
 // The formulas say themselves in what type they compute.
@@ -106,9 +108,13 @@ Tensors backward(const Tensors& gradients, const Tensors& numbers, const torch::
   found.insert(found.end() - static_cast<ptrdiff_t>(rows.size()), buffers, torch::Tensor());
   Tensors like = numbers;
   like.insert(like.end(), rows.begin(), rows.end());
+  Tensors taken = gradients;
+  taken.insert(taken.end(), numbers.begin(), numbers.end());
+  taken.insert(taken.end(), keys.begin(), keys.end());
+  taken.push_back(x);
   for (size_t i = 0; i < found.size(); ++i) {
-    if (!found[i].defined()) found[i] = torch::zeros_like(like[i]);
-    found[i] = as_result(found[i]);
+    found[i] = found[i].defined() ? as_result(found[i], taken) : torch::zeros_like(like[i]);
+    taken.push_back(found[i]);
   }
   return found;
 }
