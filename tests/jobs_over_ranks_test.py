@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 
 import pytest
 from program import LONG, PATIENCE, PROGRAM, run, wait_until
@@ -145,10 +144,10 @@ def test_torchrun_starts_killed_ranks_again(tmp_path, of_one):
                      "compare", *SLOW, "--threads", 1, "--out", out, *QUICK)
     for models in (1, 3, 5):
         wait_for_models(agent, out, models)
+        assert wait_until(lambda: len(workers_of(agent)) == 2, agent)  # after the restart before
         victims = workers_of(agent)
         os.kill(victims[models % 2], signal.SIGKILL)
-        while set(workers_of(agent)) & set(victims):
-            time.sleep(0.01)
+        assert wait_until(lambda: not set(workers_of(agent)) & set(victims), agent)
     errors = agent.communicate(timeout=PATIENCE)[1]
     assert agent.returncode == 0, errors
     assert timeless(json.loads((out / "results.json").read_text()))["results"] == of_one
